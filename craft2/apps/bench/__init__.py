@@ -1,0 +1,1 @@
+"""Benchmarks: the harness, the results store, and the scenarios, one file each."""
