@@ -1,0 +1,22 @@
+"""The exercises, by id.  One file holds one exercise: its hints, check, explanation, mistakes."""
+
+from __future__ import annotations
+
+from craft2.course.exercises import a_keys_partition
+from craft2.course.exercises.exercise import Exercise
+from craft2.errors import Craft2Error
+
+EXERCISES: dict[str, Exercise] = {e.id: e for e in (a_keys_partition.EXERCISE,)}
+
+
+class UnknownExerciseError(Craft2Error):
+    """There is no exercise of that number."""
+
+
+def exercise(exercise_id: str) -> Exercise:
+    """The exercise of that id ("0.1"); UnknownExerciseError names the ones there are."""
+    if exercise_id not in EXERCISES:
+        raise UnknownExerciseError(
+            f"there is no exercise {exercise_id!r}", f"use one of {', '.join(EXERCISES)}"
+        )
+    return EXERCISES[exercise_id]

@@ -1,0 +1,83 @@
+"""`begin`: the first cell of every notebook decides whose code runs, and says so.
+
+The installed packages must not shadow the learner's, in this kernel nor in anything it starts:
+child processes, notebook kernels, Spark workers.  So the edition's folder goes first on
+`sys.path` (this process) and first in PYTHONPATH (everything started from here).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from craft2.course.edition import PACKAGES, Edition
+from craft2.course.exercises import EXERCISES
+from craft2.errors import Craft2Error
+
+
+class WrongCodeError(Craft2Error):
+    """A phase package comes from somewhere else than the learner's edition."""
+
+
+def begin(notebook: str) -> None:
+    """Start a notebook ("01"): run on the learner's code if we are in an edition, and say so.
+
+    Turns autoreload on: a module saved in the editor is in force in the next cell.  Raises
+    WrongCodeError if another copy of the packages was imported first.
+    """
+    edition = Edition.find()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # A cached .pyc is trusted by the second and the size: an edit of one digit would be missed.
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    if edition is None:
+        print(f"Notebook {notebook} runs on the reference code: this is not a learner's edition.")
+    else:
+        put_first(edition.root)
+        for package in PACKAGES:
+            _assert_ours(package, edition.root)
+        print(f"Notebook {notebook} runs on your code. {_who_answers(edition)}")
+    _autoreload()
+
+
+def put_first(root: Path) -> None:
+    """Let the packages in `root` win, here and in every process started from here."""
+    sys.path[:] = [str(root), *(entry for entry in sys.path if entry != str(root))]
+    others = [
+        p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p not in ("", str(root))
+    ]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(root), *others])
+    importlib.invalidate_caches()
+
+
+def _assert_ours(package: str, root: Path) -> None:
+    module = sys.modules.get(package)
+    spec = module.__spec__ if module else importlib.util.find_spec(package)
+    origin = Path(spec.origin or "").resolve() if spec else Path()
+    if root not in origin.parents:
+        raise WrongCodeError(
+            f"{package} comes from {origin}, not from your folder {root}",
+            "restart the kernel and run this cell first; if that does not help, `craft2 update`",
+        )
+
+
+def _who_answers(edition: Edition) -> str:
+    started = [e.id for e in EXERCISES.values() if edition.is_started(e.file, e.id)]
+    waiting = [exercise_id for exercise_id in EXERCISES if exercise_id not in started]
+    if not waiting:
+        return "You have written every exercise."
+    mine = f"You have written {', '.join(started)}; for" if started else "For"
+    return f"{mine} {', '.join(waiting)} the reference answers until you write them."
+
+
+def _autoreload() -> None:
+    try:
+        from IPython import get_ipython  # type: ignore[attr-defined]
+    except ImportError:
+        return
+    shell = get_ipython()
+    if shell is not None:
+        shell.run_line_magic("load_ext", "autoreload")
+        shell.run_line_magic("autoreload", "2")
