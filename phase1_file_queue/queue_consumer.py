@@ -1,0 +1,257 @@
+"""The consumer of a message-file queue: a few threads and one small file per partition.
+
+    root/consumer_offsets/GROUP/partition-0.offset     the next offset GROUP has to handle
+
+A committed offset is the *next one to read*, here and everywhere else in this project. It is
+written after the handler has returned, so a consumer that dies in between sees that message again:
+at least once. Each partition belongs to one thread, which keeps its order; each group has its own
+files, so groups do not notice each other.
+
+>>> import tempfile
+>>> from phase1_file_queue.partitioned_queue import PartitionedQueue
+>>> root = tempfile.mkdtemp() + "/queue"
+>>> with PartitionedQueue(root) as queue:
+...     _ = queue.produce("UA", "first")
+>>> with QueueConsumer(root, "readers") as consumer:
+...     [message.value for message in consumer.poll()], consumer.lag()
+...     consumer.commit()
+...     consumer.lag()
+([b'first'], {0: 0, 1: 0, 2: 1, 3: 0})
+{0: 0, 1: 0, 2: 0, 3: 0}
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+from craft2.clock import Clock, SystemClock
+from craft2.disk import Disk, RealDisk
+from craft2.errors import Craft2Error
+from phase1_file_queue.message_file import Message
+from phase1_file_queue.partitioned_queue import PartitionedQueue, parse_offset
+from phase1_file_queue.publish import publish
+
+IDLE_WAIT_S = 0.005
+_log = logging.getLogger(__name__)
+
+
+class GroupInUse(Craft2Error):
+    """Another consumer, perhaps in another process, already works for this group."""
+
+
+class OffsetOutOfRange(Craft2Error):
+    """A group's committed offset lies beyond the end of its partition."""
+
+
+class HandlerFailed(Craft2Error):
+    """A handler raised: its partition stands still at that message. `__cause__` is the reason."""
+
+
+class ConsumerMisused(Craft2Error):
+    """The calls came in an order that makes no sense."""
+
+
+class QueueConsumer:
+    """Reads a queue for one group; one consumer per group at a time (groups that share: phase 2).
+
+    root: the queue's directory, which must exist.
+    group: any name that can be a file name.
+    threads: how many work at once after `start`; partition p belongs to thread p modulo threads.
+    errors: partition -> why it stopped; empty as long as all is well.
+
+    Raises GroupInUse if the group has a consumer, OffsetOutOfRange if it is ahead of the queue.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        group: str,
+        threads: int = 4,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if not group or group.startswith(".") or os.path.basename(group) != group:
+            raise ConsumerMisused(
+                f"group is {group!r}", "give a name without '/' that does not begin with a dot"
+            )
+        if threads < 1:
+            raise ConsumerMisused(f"threads is {threads}", "give 1 or more")
+        self.group = group
+        self.errors: dict[int, Craft2Error] = {}
+        self._disk = disk or RealDisk()
+        self._clock = clock or SystemClock()
+        self._queue = PartitionedQueue.existing(root, disk=self._disk, clock=self._clock)
+        offsets = os.path.join(self._queue.root, "consumer_offsets")
+        self._directory = os.path.join(offsets, group)
+        self._disk.mkdir(self._directory)
+        self._disk.sync_dir(self._queue.root)
+        self._disk.sync_dir(offsets)
+        self._lock = self._disk.lock(os.path.join(self._directory, ".lock"))
+        if not self._lock.acquire(wait=False):
+            raise GroupInUse(
+                f"group {group!r} already has a consumer on {self._queue.root!r}",
+                "stop that one first, or use another group name",
+            )
+        try:
+            self._committed = [self._load(p) for p in range(self._queue.num_partitions)]
+        except Craft2Error:
+            self._lock.close()
+            raise
+        self._position = list(self._committed)
+        self._stop = threading.Event()
+        self._thread_count = min(threads, self._queue.num_partitions)
+        self._threads: list[threading.Thread] = []
+        self._next_poll = 0
+
+    def start(self, handler: Callable[[Message], object]) -> None:
+        """Call `handler` with every message, in the order of its partition, on the threads.
+
+        A message is committed when its handler has returned. If it raises, the partition stops
+        there, without a commit; the reason is in `errors` and in the log; the others go on.
+        """
+        if self._threads:
+            raise ConsumerMisused("the consumer is already started", "call stop() first")
+        self._stop.clear()
+        self.errors = {}
+        self._position = list(self._committed)
+        self._threads = [
+            threading.Thread(
+                target=self._run, args=(handler, number), name=f"{self.group}-{number}", daemon=True
+            )
+            for number in range(self._thread_count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Finish the messages in hand, commit them, end the threads."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+    def poll(self, max_messages: int = 500) -> list[Message]:
+        """The next messages of all partitions, without waiting; [] if there are none.
+
+        The other way to consume, for a single thread: handle what it returns, then `commit`.
+        """
+        if self._threads:
+            raise ConsumerMisused("poll() while threads are at work", "call stop() first")
+        found: list[Message] = []
+        count = self._queue.num_partitions
+        for step in range(count):  # begin elsewhere each time, so that no partition starves
+            partition = (self._next_poll + step) % count
+            while len(found) < max_messages:
+                message = self._queue.read(partition, self._position[partition])
+                if message is None:
+                    break
+                found.append(message)
+                self._position[partition] += 1
+        self._next_poll = (self._next_poll + 1) % count
+        return found
+
+    def commit(self) -> None:
+        """Commit everything that `poll` has returned so far."""
+        for partition, position in enumerate(self._position):
+            if position != self._committed[partition]:
+                self._save(partition, position)
+
+    def committed(self, partition: int) -> int:
+        """The next offset to handle after a restart."""
+        return self._committed[partition]
+
+    def seek(self, partition: int, offset: int) -> None:
+        """Continue at `offset`, which is committed at once; clears the partition's error."""
+        if self._threads:
+            raise ConsumerMisused("seek() while threads are at work", "call stop() first")
+        end = self._queue.end_offsets()[partition]
+        if not 0 <= offset <= end:
+            raise OffsetOutOfRange(
+                f"offset {offset} of partition {partition}, which has 0 to {end}",
+                "seek to one of these",
+            )
+        self.errors.pop(partition, None)
+        self._position[partition] = offset
+        self._save(partition, offset)
+
+    def lag(self) -> dict[int, int]:
+        """partition -> how many messages are there and not yet committed."""
+        ends = self._queue.end_offsets()
+        return {p: end - self._committed[p] for p, end in enumerate(ends)}
+
+    def close(self) -> None:
+        """`stop`, then let another consumer have the group."""
+        self.stop()
+        self._lock.close()
+        self._queue.close()
+
+    def __enter__(self) -> QueueConsumer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, handler: Callable[[Message], object], number: int) -> None:
+        mine = range(number, self._queue.num_partitions, self._thread_count)
+        while not self._stop.is_set():
+            busy = False
+            for partition in mine:
+                if partition not in self.errors and not self._stop.is_set():
+                    busy |= self._handle_next(handler, partition)
+            if not busy:
+                self._clock.wait(self._stop, IDLE_WAIT_S)
+
+    def _handle_next(self, handler: Callable[[Message], object], partition: int) -> bool:
+        """Read, handle and commit one message; False if there is none or it failed."""
+        offset = self._position[partition]
+        try:
+            message = self._queue.read(partition, offset)
+            if message is None:
+                return False
+            try:
+                handler(message)
+            except Exception as error:
+                raise HandlerFailed(
+                    f"the handler of group {self.group!r} raised {error!r} at partition "
+                    f"{partition}, offset {offset}; the partition stands still there",
+                    "mend the handler and start again: the message will come again",
+                ) from error
+            self._position[partition] = offset + 1
+            self._save(partition, offset + 1)
+        except Craft2Error as error:
+            self.errors[partition] = error
+            _log.error("%s", error)
+            return False
+        return True
+
+    def _path(self, partition: int) -> str:
+        return os.path.join(self._directory, f"partition-{partition}.offset")
+
+    def _load(self, partition: int) -> int:
+        path = self._path(partition)
+        try:
+            offset = parse_offset(self._disk.read(path), path)
+        except FileNotFoundError:
+            return 0
+        end = self._queue.end_offsets()[partition]
+        if offset > end:
+            raise OffsetOutOfRange(
+                f"group {self.group!r} committed offset {offset} of partition {partition}, "
+                f"which ends at {end}: the queue was made anew, or its files were removed",
+                f"delete {path!r} to begin at 0, or choose another group name",
+            )
+        return offset
+
+    def _save(self, partition: int, offset: int) -> None:
+        publish(self._disk, self._path(partition), b"%d\n" % offset)
+        self._committed[partition] = offset

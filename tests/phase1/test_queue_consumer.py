@@ -1,0 +1,215 @@
+"""The consumer: at least once, in order, groups apart; and what it says when something is wrong."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from craft2.faulty_disk import Crashed, FaultyDisk, crash_points
+from phase1_file_queue.partitioned_queue import (
+    CorruptOffsetFile,
+    MissingMessage,
+    NotAQueue,
+    PartitionedQueue,
+)
+from phase1_file_queue.queue_consumer import (
+    ConsumerMisused,
+    GroupInUse,
+    HandlerFailed,
+    OffsetOutOfRange,
+    QueueConsumer,
+)
+
+
+@pytest.fixture
+def queue(tmp_path):
+    with PartitionedQueue(tmp_path / "q", fsync=False) as queue:
+        for i in range(40):
+            queue.produce(f"key-{i % 8}", str(i))
+        yield queue
+
+
+class Handler:
+    """Collects messages; `wait_for(n)` returns when n have come. `fail_at`: (partition, offset)."""
+
+    def __init__(self, fail_at=None):
+        self.seen = []
+        self.fail_at = fail_at
+        self._changed = threading.Condition()
+
+    def __call__(self, message):
+        if (message.partition, message.offset) == self.fail_at:
+            with self._changed:
+                self._changed.notify_all()
+            raise ValueError("no such carrier")
+        with self._changed:
+            self.seen.append(message)
+            self._changed.notify_all()
+
+    def wait_for(self, condition):
+        with self._changed:
+            assert self._changed.wait_for(lambda: condition(self.seen), timeout=30)
+
+
+def test_all_messages_in_partition_order_then_resume(queue):
+    handler = Handler()
+    with QueueConsumer(queue.root, "g") as consumer:
+        consumer.start(handler)
+        handler.wait_for(lambda seen: len(seen) == 40)
+        consumer.stop()
+        assert set(consumer.lag().values()) == {0}
+    for partition in range(4):
+        offsets = [m.offset for m in handler.seen if m.partition == partition]
+        assert offsets == list(range(queue.end_offsets()[partition]))
+    queue.produce("key-0", "late")
+    with QueueConsumer(queue.root, "g", threads=1) as consumer:
+        consumer.start(handler)
+        handler.wait_for(lambda seen: len(seen) == 41)
+    assert handler.seen[-1].value == b"late"
+
+
+def test_groups_are_independent_and_a_group_has_one_consumer(queue):
+    with QueueConsumer(queue.root, "a") as a, QueueConsumer(queue.root, "b") as b:
+        assert len(a.poll()) == 40
+        a.commit()
+        assert sum(a.lag().values()) == 0
+        assert sum(b.lag().values()) == 40
+        with pytest.raises(GroupInUse, match="group 'a' already has a consumer"):
+            QueueConsumer(queue.root, "a")
+    QueueConsumer(queue.root, "a").close()
+
+
+def test_poll_commits_only_when_told(queue):
+    with QueueConsumer(queue.root, "g") as consumer:
+        first = consumer.poll(7)
+        assert len(first) == 7
+        assert sum(consumer.lag().values()) == 40
+        consumer.commit()
+        second = consumer.poll()
+        assert not {m[:2] for m in first} & {m[:2] for m in second}
+        assert len(second) == 33
+    with QueueConsumer(queue.root, "g") as consumer:
+        assert len(consumer.poll()) == 33  # the second poll was never committed
+
+
+def test_a_handler_that_raises_stops_its_partition_only(queue, caplog):
+    partition = next(p for p, end in enumerate(queue.end_offsets()) if end > 3)
+    handler = Handler(fail_at=(partition, 2))
+    others = sum(queue.end_offsets()) - queue.end_offsets()[partition]
+    with QueueConsumer(queue.root, "g", threads=2) as consumer:
+        consumer.start(handler)
+        handler.wait_for(lambda seen: len(seen) == others + 2 and partition in consumer.errors)
+        consumer.stop()
+        assert consumer.committed(partition) == 2
+        error = consumer.errors[partition]
+        assert isinstance(error, HandlerFailed)
+        assert isinstance(error.__cause__, ValueError)
+        assert f"partition {partition}, offset 2" in str(error)
+        assert "no such carrier" in caplog.text
+        handler.fail_at = None
+        consumer.start(handler)
+        handler.wait_for(lambda seen: len(seen) == 40)
+
+
+WORKER = """
+import os, sys
+from phase1_file_queue.queue_consumer import QueueConsumer
+def handle(message):
+    os.write(1, f"{message.partition} {message.offset}\n".encode())  # one call: one whole line
+consumer = QueueConsumer(sys.argv[1], "g")
+consumer.start(handle)
+sys.stdin.read()
+"""
+
+
+def test_kill_minus_nine_loses_nothing_and_repeats_what_was_in_hand(queue):
+    queue_root = queue.root
+    command = [sys.executable, "-c", WORKER, queue_root]
+    worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    handled = [tuple(map(int, worker.stdout.readline().split())) for _ in range(10)]
+    os.kill(worker.pid, signal.SIGKILL)
+    rest, _ = worker.communicate()
+    handled += [tuple(map(int, line.split())) for line in rest.splitlines()]
+    with QueueConsumer(queue_root, "g") as consumer:
+        again = [(m.partition, m.offset) for m in consumer.poll()]
+    assert set(handled) | set(again) == {
+        (p, n) for p, end in enumerate(queue.end_offsets()) for n in range(end)
+    }
+    assert len(set(handled) & set(again)) <= 4  # at most the message in each thread's hand
+
+
+def test_commits_survive_a_crash_at_any_call():
+    handled, committed = [], []
+
+    def run(disk):
+        handled.clear()
+        committed.clear()
+        with PartitionedQueue("/q", 1, disk=disk) as queue:
+            for i in range(3):
+                queue.produce("k", str(i))
+        with QueueConsumer("/q", "g", disk=disk) as consumer:
+            for _ in range(3):
+                handled.extend(m.offset for m in consumer.poll(1))
+                consumer.commit()
+                committed.append(consumer.committed(0))
+
+    for words, disk in crash_points(run):
+        PartitionedQueue("/q", 1, disk=disk).close()
+        with QueueConsumer("/q", "g", disk=disk) as consumer:
+            assert max(committed, default=0) <= consumer.committed(0) <= len(handled), words
+
+
+def test_a_message_is_not_seen_before_its_producer_could_have_been_told():
+    disk = FaultyDisk()
+    with PartitionedQueue("/q", 1, disk=disk) as queue:
+        queue.produce("k", "0")
+        end = disk.trace.index(next(s for s in reversed(disk.trace) if "offset.txt" in s))
+    crashed = FaultyDisk(crash_at=end + 1)  # published and synced, but not announced
+    with pytest.raises(Crashed):
+        PartitionedQueue("/q", 1, disk=crashed).produce("k", "0")
+    assert "/q/partition-0/00000000.msg" in crashed.tree()
+    assert crashed.tree()["/q/partition-0/offset.txt"] == b"00000000\n"
+
+
+def test_misuse_and_damage(queue, tmp_path):
+    with pytest.raises(NotAQueue, match=r"no queue\.json"):
+        QueueConsumer(tmp_path / "nothing", "g")
+    for name in ("", "a/b", ".hidden"):
+        with pytest.raises(ConsumerMisused, match="group is"):
+            QueueConsumer(queue.root, name)
+    with pytest.raises(ConsumerMisused, match="threads is 0"):
+        QueueConsumer(queue.root, "g", threads=0)
+    with QueueConsumer(queue.root, "g") as consumer:
+        consumer.start(Handler())
+        for call in (consumer.poll, lambda: consumer.start(Handler()), lambda: consumer.seek(0, 0)):
+            with pytest.raises(ConsumerMisused, match="stop"):
+                call()
+        consumer.stop()
+        with pytest.raises(OffsetOutOfRange, match="offset 99"):
+            consumer.seek(0, 99)
+    path = tmp_path / "q/consumer_offsets/g/partition-0.offset"
+    path.write_text("-1")
+    with pytest.raises(CorruptOffsetFile, match=r"partition-0\.offset"):
+        QueueConsumer(queue.root, "g")
+    path.write_text("99")
+    with pytest.raises(OffsetOutOfRange, match="committed offset 99"):
+        QueueConsumer(queue.root, "g")
+    path.unlink()
+    QueueConsumer(queue.root, "g").close()
+
+
+def test_a_missing_message_stops_its_partition_until_seek(queue, tmp_path):
+    partition = next(p for p, end in enumerate(queue.end_offsets()) if end > 1)
+    (tmp_path / f"q/partition-{partition}/00000000.msg").unlink()
+    handler = Handler()
+    with QueueConsumer(queue.root, "g") as consumer:
+        consumer.start(handler)
+        handler.wait_for(lambda seen: partition in consumer.errors or len(seen) == 40)
+        consumer.stop()
+        assert isinstance(consumer.errors[partition], MissingMessage)
+        consumer.seek(partition, 1)
+        assert consumer.errors == {}
+        assert (partition, 1) in {(m.partition, m.offset) for m in consumer.poll()}
