@@ -114,7 +114,7 @@ def test_a_handler_that_raises_stops_its_partition_only(queue, caplog):
         handler.wait_for(lambda seen: len(seen) == 40)
 
 
-WORKER = """
+WORKER = r"""
 import os, sys
 from phase1_file_queue.queue_consumer import QueueConsumer
 def handle(message):
