@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import queue
 import subprocess
 import sys
 import tempfile
@@ -110,7 +111,8 @@ class _Client:
 
     def _end(self) -> None:
         """Close its lifeline, which ends it at once whatever it is doing; then wait for it."""
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin
+        assert self._process.stdout
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         self._process.stdout.close()
@@ -122,18 +124,24 @@ def main() -> None:
     # What the operation prints goes to the log; the pipe of the pickles is out of its reach.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    requests = sys.stdin.buffer
+    requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    reader = threading.Thread(target=_read_requests, args=(requests,), daemon=True)
+    reader.start()
+    _work(requests, answers)
+    reader.join()  # until the parent closes its end
+
+
+def _work(requests: queue.SimpleQueue[Any], answers: IO[bytes]) -> None:
+    job = requests.get()
+    if isinstance(job, BenchError):
+        return _answer(answers, job)
+    make_operation, number, plan, clock = job
     try:
-        make_operation, number, plan, clock = pickle.load(requests)
         operation = prepare(make_operation, number, plan)
     except BenchError as error:
         return _answer(answers, error)
-    except (AttributeError, ImportError) as error:
-        problem = f"the operation cannot be imported in a client process: {error}"
-        return _answer(answers, BenchError(problem, fix="define it in a module, or use threads"))
     _answer(answers, None)
-    start_s = pickle.load(requests)
-    threading.Thread(target=_end_with_parent, args=(requests,), daemon=True).start()
+    start_s = requests.get()
     clock.wait(threading.Event(), start_s - clock.monotonic())
     samples = Samples()
     repeat(operation, number, plan, start_s, clock, samples)
@@ -145,6 +153,14 @@ def _answer(answers: IO[bytes], message: object) -> None:
     answers.flush()
 
 
-def _end_with_parent(requests: IO[bytes]) -> None:
-    requests.read()
-    os._exit(1)
+def _read_requests(requests: queue.SimpleQueue[Any]) -> None:
+    """Hand on what the parent sends; end the process when it is gone, or done with us."""
+    while True:
+        try:
+            requests.put(pickle.load(sys.stdin.buffer))
+        except EOFError:
+            os._exit(0)
+        except (AttributeError, ImportError) as error:
+            problem = f"the operation cannot be imported in a client process: {error}"
+            fix = "define it in a module, at its top level, or use threads"
+            requests.put(BenchError(problem, fix=fix))

@@ -13,7 +13,7 @@ several runs may append at once.
 from __future__ import annotations
 
 import os
-import tempfile
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,13 +110,12 @@ class Results:
             ) from error
         table = pa.Table.from_pylist(plain, schema=schema())
         self.path.mkdir(parents=True, exist_ok=True)
-        fd, hidden = tempfile.mkstemp(dir=self.path, prefix=".", suffix=".tmp")
-        with os.fdopen(fd, "wb") as file:
+        name = f"{rows[0].when_ms:013d}-{uuid.uuid4().hex[:8]}"
+        hidden, final = self.path / f".{name}.tmp", self.path / f"{name}.parquet"
+        with hidden.open("xb") as file:
             pq.write_table(table, file)
             file.flush()
-            os.fsync(fd)
-        unique = Path(hidden).stem.lstrip(".")
-        final = self.path / f"{rows[0].when_ms:013d}-{unique}.parquet"
+            os.fsync(file.fileno())
         os.replace(hidden, final)
         return final
 

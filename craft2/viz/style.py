@@ -1,0 +1,116 @@
+"""The look all charts share: small, direct labels, colours that colour-blind readers tell apart."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+# Okabe and Ito, "Color Universal Design" (2008), without the yellow, which fades on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+GREY = "#5a5a5a"
+SIZE_INCHES = (6.4, 3.6)
+DPI = 100  # 640 x 360 pixels: the width of a notebook's text
+
+
+class Chart(Figure):
+    """A figure that a notebook shows as a PNG, whatever matplotlib backend it uses.
+
+    Its size is fixed, so its text form in a stored output is the same on every machine.
+    """
+
+    def _repr_png_(self) -> bytes:
+        png = io.BytesIO()
+        self.savefig(png, format="png")
+        return png.getvalue()
+
+
+def new_chart(title: str, x_label: str, y_label: str) -> tuple[Chart, Axes]:
+    """An empty chart and its axes; the title states what is shown, in a sentence or a phrase."""
+    chart = Chart(figsize=SIZE_INCHES, dpi=DPI, layout="constrained")
+    engine = chart.get_layout_engine()
+    assert engine is not None
+    engine.set(w_pad=0.08, h_pad=0.08)
+    axes = chart.add_subplot()
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
+    axes.set_xlabel(x_label, fontsize=10, color=GREY)
+    axes.set_ylabel(y_label, fontsize=10, color=GREY)
+    axes.tick_params(labelsize=9, colors=GREY)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#b0b0b0")
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.8)
+    axes.set_axisbelow(True)
+    return chart, axes
+
+
+def label_line_ends(axes: Axes, ends: Sequence[tuple[str, float, float, str]]) -> None:
+    """Write each line's name right of its last point: (name, x, y, colour), in data units.
+
+    Names that would overlap are pushed apart, in their order from bottom to top.  Call it last,
+    when the axes have their scales and limits.
+    """
+    gap = 13.0  # points: a line of 10-point text
+    to_points = 72.0 / axes.figure.dpi
+    placed: list[float] = []
+    ordered = sorted(ends, key=lambda end: end[2])
+    wanted = [axes.transData.transform((x, y))[1] * to_points for _, x, y, _ in ordered]
+    for want in wanted:
+        placed.append(max(want, placed[-1] + gap) if placed else want)
+    # Half of what the pile grew upwards goes back down, so that names stay near their lines.
+    shift = sum(place - want for place, want in zip(placed, wanted, strict=True)) / max(
+        len(placed), 1
+    )
+    right = max((x for _, x, _, _ in ends), default=0.0)
+    for (name, _, y, colour), place, want in zip(ordered, placed, wanted, strict=True):
+        axes.annotate(
+            name,
+            (right, y),
+            xytext=(8, place - want - shift),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            fontsize=10,
+            annotation_clip=False,
+        )
+
+
+def plain_rows(rows: Any) -> list[dict[str, Any]]:
+    """Rows of the results store as dicts: from `Result`s, an Arrow table, or Spark rows."""
+    if hasattr(rows, "to_pylist"):
+        return list(rows.to_pylist())
+    return [_plain(row) for row in rows]
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    if isinstance(row, dict):
+        return row
+    if hasattr(row, "asDict"):
+        return dict(row.asDict(recursive=True))
+    return {name: getattr(row, name) for name in row.__struct_fields__}
+
+
+def log_y(axes: Axes, lowest: float, highest: float) -> None:
+    """A log axis with plain numbers; over less than two decades 2 and 5 are marked too."""
+    axes.set_yscale("log")
+    subs = (1.0,) if highest > 100 * lowest else (1.0, 2.0, 5.0)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+
+
+def short(value: float) -> str:
+    """A number for an axis: 800, 2k, 1.5M."""
+    for limit, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= limit:
+            return f"{value / limit:g}{unit}"
+    return f"{value:g}"
+
+
+def colour_of(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each name, in order of first appearance; they repeat after seven."""
+    unique = list(dict.fromkeys(names))
+    return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(unique)}
