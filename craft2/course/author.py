@@ -22,9 +22,10 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import DeadKernelError
 
-from craft2.course.edition import REFERENCE, Edition
+from craft2.course.edition import Edition
 from craft2.course.exercises import EXERCISES
-from craft2.course.splice import body_of, indented, splice
+from craft2.course.help import solve_all
+from craft2.course.splice import indented, splice
 from craft2.course.workbook import exercise_of, start
 from craft2.errors import Craft2Error
 
@@ -107,14 +108,6 @@ def store_needs(path: Path) -> None:
         if course or "craft2" in cell.metadata:
             cell.metadata.craft2 = course
     nbformat.write(notebook, path)
-
-
-def solve_all(edition: Edition) -> None:
-    """Write the reference's solution into every exercise of an edition."""
-    for exercise_id, task in EXERCISES.items():
-        target = edition.root / task.file
-        solution = body_of((REFERENCE / task.file).read_text(), exercise_id)
-        target.write_text(splice(target.read_text(), exercise_id, solution))
 
 
 def _run(notebook: nbformat.NotebookNode, folder: Path) -> None:

@@ -58,7 +58,7 @@ class Verdict:
         if self.status == NOT_STARTED:
             return [f"{self.exercise} {title}: not started", f"  {'hint':<11}{self.hint}"]
         rows = [("asked", self.field), ("expected", self.expected), ("got", self.got)]
-        rows += [("difference", self.difference), ("it printed", self.printed), ("hint", self.hint)]
+        rows += [("more", self.difference), ("it printed", self.printed), ("hint", self.hint)]
         return [f"{self.exercise} {title}: {self.status}"] + [
             f"  {name:<11}{text}" for name, text in rows if text
         ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from craft2.course.exercises import a_keys_partition
+from craft2.course.exercises import a_keys_partition, atomic_publish
 from craft2.course.exercises.exercise import Exercise
 from craft2.errors import Craft2Error
 
-EXERCISES: dict[str, Exercise] = {e.id: e for e in (a_keys_partition.EXERCISE,)}
+EXERCISES: dict[str, Exercise] = {
+    e.id: e for e in (a_keys_partition.EXERCISE, atomic_publish.EXERCISE)
+}
 
 
 class UnknownExerciseError(Craft2Error):

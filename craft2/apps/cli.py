@@ -1,0 +1,127 @@
+"""The command line `craft2`.
+
+Verbs of the course are here; the queue's and the benchmarks' are in `cli_queue` and `cli_bench`.
+Each verb imports what it needs when it runs, so that `craft2 --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from craft2.errors import Craft2Error
+
+app = typer.Typer(
+    help="Learn how Kafka works by building it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Folder = Annotated[Path, typer.Argument(help="the workbook folder")]
+ExerciseId = Annotated[str, typer.Argument(help="an exercise, such as 0.1")]
+
+
+@app.command()
+def lab(folder: Folder = Path("workbook")) -> None:
+    """Open the workbook in JupyterLab, writing it first when it is missing."""
+    from craft2.course.lab import lab as open_lab
+
+    open_lab(folder)
+
+
+@app.command()
+def start(folder: Folder) -> None:
+    """Write a learner's edition into a folder; what is there already is kept."""
+    from craft2.course.workbook import start as write_edition
+
+    _say(write_edition(folder))
+
+
+@app.command()
+def update(folder: Folder = Path()) -> None:
+    """Renew an edition, keeping what the learner wrote."""
+    from craft2.course.edition import Edition
+    from craft2.course.workbook import update as renew
+
+    _say(renew(Edition.require(folder)))
+
+
+@app.command()
+def grade(
+    folders: Annotated[list[Path] | None, typer.Argument(help="one edition or many")] = None,
+    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="print CSV, for a class")] = False,
+) -> None:
+    """Run the check of every exercise and report: passed, failed, not started."""
+    from craft2.course import grade as grading
+
+    rows = list(grading.grade(folders or [Path()]))
+    if json:
+        typer.echo(grading.as_json(rows))
+    elif csv:
+        typer.echo(grading.as_csv(rows), nl=False)
+    else:
+        grading.print_table(rows)
+
+
+@app.command()
+def hint(exercise: ExerciseId) -> None:
+    """The next hint for an exercise."""
+    from craft2.course.edition import Edition
+    from craft2.course.help import next_hint
+
+    typer.echo(next_hint(Edition.require(), exercise))
+
+
+@app.command()
+def solution(exercise: ExerciseId) -> None:
+    """The solution of an exercise: after passing, or when asked for twice."""
+    from craft2.course import help as course_help
+    from craft2.course.edition import Edition
+
+    typer.echo(course_help.solution(Edition.require(), exercise))
+
+
+@app.command()
+def solve(exercise: ExerciseId) -> None:
+    """Write the solution into your file; your attempt is kept beside it."""
+    from craft2.course import help as course_help
+    from craft2.course.edition import Edition
+
+    path, copy = course_help.solve(Edition.require(), exercise)
+    typer.echo(f"{path.name} now holds the solution of {exercise}; your attempt is in {copy}")
+
+
+def _say(lines: list[str]) -> None:
+    for line in lines:
+        typer.echo(line)
+
+
+def _register_others() -> None:
+    """Add the verbs of the other command modules."""
+    import importlib
+
+    for name in ("cli_queue", "cli_bench"):
+        try:
+            module = importlib.import_module(f"craft2.apps.{name}")
+        except ModuleNotFoundError:
+            continue
+        module.register(app)
+
+
+def main() -> None:
+    """Entry point: our own errors end in one line, not in a traceback."""
+    _register_others()
+    try:
+        app()
+    except Craft2Error as error:
+        typer.echo(f"craft2: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

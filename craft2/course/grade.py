@@ -1,0 +1,84 @@
+"""`craft2 grade`: every exercise of one or many editions, found out by running the checks.
+
+It uses the checks installed with the course and only the packages in the learner's folder: what
+else was changed there does not matter.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from craft2.course.checking import FAILED, NOT_STARTED, PASSED, run_check
+from craft2.course.edition import Edition
+from craft2.course.exercises import EXERCISES
+
+COLUMNS = ("edition", "exercise", "title", "status", "asked", "expected", "got", "hint")
+_STYLE = {PASSED: "green", FAILED: "red", NOT_STARTED: "dim"}
+
+
+def grade(folders: Iterable[Path]) -> Iterator[dict[str, str]]:
+    """One row (see COLUMNS) for each exercise of each edition, then one for its predictions.
+
+    Raises NoEditionError for a folder that is none.
+    """
+    editions = [Edition.require(folder) for folder in folders]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for edition in editions:
+            verdicts = pool.map(run_check, EXERCISES, [edition.root] * len(EXERCISES))
+            for task, verdict in zip(EXERCISES.values(), verdicts, strict=True):
+                yield {
+                    "edition": edition.root.name,
+                    "exercise": task.id,
+                    "title": task.title,
+                    "status": verdict.status,
+                    "asked": verdict.field,
+                    "expected": verdict.expected,
+                    "got": verdict.got,
+                    "hint": verdict.hint,
+                }
+
+
+def predictions(folder: Path) -> dict[str, object]:
+    """What was predicted in an edition, by prediction id."""
+    return Edition.require(folder).remembered("predictions")
+
+
+def as_json(rows: Iterable[dict[str, str]]) -> str:
+    """The rows as a JSON list."""
+    return json.dumps(list(rows), indent=1, ensure_ascii=False)
+
+
+def as_csv(rows: Iterable[dict[str, str]]) -> str:
+    """The rows as CSV with a header line."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def print_table(rows: Iterable[dict[str, str]], console: Console | None = None) -> None:
+    """The rows as a table for a terminal."""
+    table = Table(show_lines=True)
+    for column in ("exercise", "status", "expected", "got", "hint"):
+        table.add_column(column)
+    last = ""
+    for row in rows:
+        if row["edition"] != last:
+            last = row["edition"]
+            table.add_row(Text(last, style="bold"))
+        table.add_row(
+            Text(f"{row['exercise']} {row['title']}"),
+            Text(row["status"], style=_STYLE[row["status"]]),
+            *(Text(row[column]) for column in ("expected", "got", "hint")),
+        )
+    (console or Console()).print(table)

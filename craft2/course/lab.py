@@ -1,0 +1,61 @@
+"""`craft2 lab DIR`: from nothing to an open notebook."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from pathlib import Path
+
+from craft2.course.edition import Edition
+from craft2.course.packages import install_in_background
+from craft2.course.workbook import start
+
+FIRST = "notebooks/00_start_here.ipynb"
+
+
+def prepare(folder: Path) -> list[str]:
+    """Write the edition if it is missing and start installing what is; return what was done."""
+    report = [] if (folder / "craft2.toml").exists() else start(folder)
+    edition = Edition.require(folder)
+    log = edition.private / "install.log"
+    if install_in_background(log):
+        report.append(f"Spark, pandas and Java (765 MB) are being installed; see {log}")
+    return report
+
+
+def jupyter_command(folder: Path, *, browser: bool, root_user: bool) -> list[str]:
+    """The command that opens JupyterLab on the first notebook of an edition."""
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}"]
+    if (folder / FIRST).is_file():
+        command.append(f"--LabApp.default_url=/lab/tree/{FIRST}")
+    if not browser:
+        command.append("--no-browser")
+    if root_user:
+        command.append("--allow-root")
+    return command
+
+
+def has_browser() -> bool:
+    """True if a browser can be opened here: not in CI, over ssh or in a container."""
+    if os.environ.get("CI"):
+        return False
+    if sys.platform != "darwin" and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
+        return False
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        return False
+    return True
+
+
+def lab(folder: Path) -> None:
+    """Prepare the edition and become JupyterLab (this process is replaced)."""
+    for line in prepare(folder):
+        print(line, flush=True)
+    root = folder.resolve()
+    command = jupyter_command(root, browser=has_browser(), root_user=os.geteuid() == 0)
+    os.chdir(root)
+    os.execv(command[0], command)
