@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 # Okabe and Ito, "Color Universal Design" (2008), without the yellow, which fades on white.
@@ -31,10 +32,8 @@ class Chart(Figure):
 
 def new_chart(title: str, x_label: str, y_label: str) -> tuple[Chart, Axes]:
     """An empty chart and its axes; the title states what is shown, in a sentence or a phrase."""
-    chart = Chart(figsize=SIZE_INCHES, dpi=DPI, layout="constrained")
-    engine = chart.get_layout_engine()
-    assert engine is not None
-    engine.set(w_pad=0.08, h_pad=0.08)
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
+    chart = Chart(figsize=SIZE_INCHES, dpi=DPI, layout=layout)
     axes = chart.add_subplot()
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
     axes.set_xlabel(x_label, fontsize=10, color=GREY)

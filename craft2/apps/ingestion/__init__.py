@@ -1,0 +1,1 @@
+"""Real data to send through the queues: a year of flights, and this machine's own metrics."""
