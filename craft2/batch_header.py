@@ -62,10 +62,10 @@ CONTROL_BIT = 1 << 5
 
 MAX_INT64 = 2**63 - 1
 
-_HEADER = Struct(">qiibIhiqqqhii")
+HEADER = Struct(">qiibIhiqqqhii")
 _STAMP_OFFSET = Struct(">q")
 _STAMP_EPOCH = Struct(">i")
-_CRC = Struct(">I")
+CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 # Formats 0 and 1 begin alike: offset, length, CRC-32 of what follows it, magic, attributes.
 _OLD_HEADER = Struct(">qiIbb")
@@ -107,7 +107,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
 
     @property
     def size(self) -> int:
@@ -153,7 +153,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """
     if len(buffer) - position < HEADER_SIZE or buffer[position + MAGIC_POSITION] != 2:
         return _read_old_header(buffer, position)
-    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
     if (
         header.length < HEADER_SIZE - LOG_OVERHEAD
         or header.base_offset < 0
@@ -236,7 +236,7 @@ def stamp_append_time(buffer: bytearray | memoryview, position: int, timestamp_m
     _STAMP_OFFSET.pack_into(buffer, position + 35, timestamp_ms)
     with memoryview(buffer) as view:
         crc = crc32c(view[position + CRC_START : end])
-    _CRC.pack_into(buffer, position + CRC_POSITION, crc)
+    CRC.pack_into(buffer, position + CRC_POSITION, crc)
 
 
 def too_short(position: int, got: int, needed: int) -> BatchTooShort:

@@ -21,7 +21,6 @@ Source: kafka.apache.org/documentation/#recordbatch; KIP-57 (lz4); KIP-110 (zstd
 
 from __future__ import annotations
 
-from mmap import mmap
 from typing import Any
 
 import cramjam
@@ -86,9 +85,8 @@ def decompress(name: str, data: bytes | memoryview, limit: int = DEFAULT_LIMIT) 
     try:
         if name == "snappy":
             return _decompress_snappy(data, limit)
-        return _decompress_into_limit(getattr(cramjam, name), data, limit)
+        return _decompress_within(getattr(cramjam, name), data, limit)
     except cramjam.DecompressionError as error:
-        # The one message all three give when the output, not the input, is the problem.
         if "failed to write whole buffer" in str(error):
             raise _too_big(name, limit) from None
         raise CodecError(
@@ -97,11 +95,21 @@ def decompress(name: str, data: bytes | memoryview, limit: int = DEFAULT_LIMIT) 
         ) from None
 
 
-def _decompress_into_limit(codec: Any, data: bytes | memoryview, limit: int) -> bytes:
-    """Unpack into `limit` bytes of untouched memory: only what is written becomes resident."""
-    with mmap(-1, max(limit, 1)) as output:
-        size = codec.decompress_into(data, output)
-        return output[:size]
+def _decompress_within(codec: Any, data: bytes | memoryview, limit: int) -> bytes:
+    """Unpack into a buffer that grows eightfold while it proves too small, up to `limit` bytes."""
+    size = max(8 * len(data), 128 << 10)
+    while True:
+        output = bytearray(min(size, limit))
+        try:
+            written = codec.decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            # The one message all three codecs give when the output, not the input, is at fault.
+            if "failed to write whole buffer" not in str(error) or size >= limit:
+                raise
+            size *= 8
+        else:
+            with memoryview(output) as view:
+                return bytes(view[:written])
 
 
 def _decompress_snappy(data: bytes | memoryview, limit: int) -> bytes:
