@@ -23,6 +23,7 @@ from craft2.course.fallback import CHECKING
 from craft2.course.splice import MarkerError, body_of, indented, regions, splice
 
 TIME_LIMIT_S = 10.0
+GRACE_S = 3.0  # what the child has beyond its limit to say what it was doing
 PASSED, FAILED, NOT_STARTED = "passed", "failed", "not started"
 _RED, _GREEN, _BOLD, _OFF = "\x1b[31m", "\x1b[32m", "\x1b[1m", "\x1b[0m"
 
@@ -158,7 +159,7 @@ def _run_child(exercise_id: str, scratch: Path, time_limit_s: float) -> dict[str
         )  # fmt: skip
         try:
             # The child's own watchdog says more; this one is for code that never lets it run.
-            code: int | None = child.wait(timeout=time_limit_s + 3)
+            code: int | None = child.wait(timeout=time_limit_s + GRACE_S)
         except subprocess.TimeoutExpired:
             code = None
         finally:

@@ -21,10 +21,11 @@ from queue import Empty
 from typing import Any
 
 import pytest
+from _pytest.compat import legacy_path
 from nbval.plugin import IPyNbCell, IPyNbFile, NbCellError
 
-from craft2.course.checking import FAILED, run_check
 from craft2.course.edition import REFERENCE, Edition
+from craft2.course.needs import wrong_needs
 from craft2.course.predictions import GRADING
 from craft2.course.whose_code import put_first
 from craft2.course.workbook import exercise_of
@@ -55,6 +56,13 @@ class Report:
 
 class CourseNotebook(IPyNbFile):  # type: ignore[misc]
     """One notebook; its children are its code cells, in order."""
+
+    twin: Path  # the file to read: in an edition, the pristine copy of the one that was asked for
+
+    @property
+    def fspath(self) -> Any:
+        """What nbval reads the notebook by; `path` stays what pytest was asked for."""
+        return legacy_path(self.twin)
 
     def collect(self) -> Iterator[CourseCell]:
         self.cells: list[CourseCell] = []
@@ -137,12 +145,6 @@ class CourseCell(IPyNbCell):  # type: ignore[misc]
         return Report(plain, lines)
 
 
-def wrong_needs(needs: list[str], root: Path) -> list[str]:
-    """Of the exercises a cell needs, those whose check fails: "0.1, which is wrong: …"."""
-    verdicts = (run_check(exercise_id, root) for exercise_id in needs)
-    return [f"{v.exercise}, which is wrong: {v.one_line}" for v in verdicts if v.status == FAILED]
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Let every kernel started from here run the edition's packages."""
     os.environ[GRADING] = "1"
@@ -160,11 +162,11 @@ def pytest_collect_file(
     if not any(isinstance(node, IPyNbFile) for node in found):
         return found
     edition = Edition.find(parent.config.rootpath)
-    if edition is not None and edition.twins not in file_path.parents:
-        file_path = edition.twins / file_path.name
-        if not file_path.is_file():
-            return []  # the learner's own notebook: nothing to grade it against
-    return [CourseNotebook.from_parent(parent, path=file_path)]
+    notebook = CourseNotebook.from_parent(parent, path=file_path)
+    notebook.twin = file_path if edition is None else edition.twins / file_path.name
+    if not notebook.twin.is_file():
+        return []  # the learner's own notebook: nothing to grade it against
+    return [notebook]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

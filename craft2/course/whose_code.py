@@ -10,11 +10,17 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from craft2.course.edition import PACKAGES, Edition
 from craft2.course.exercises import EXERCISES
+from craft2.course.needs import after_cell
+from craft2.course.predictions import GRADING
 from craft2.errors import Craft2Error
+
+_explain: Callable[[Any], None] | None = None  # what IPython calls after each cell, from `begin`
 
 
 class WrongCodeError(Craft2Error):
@@ -39,7 +45,7 @@ def begin(notebook: str) -> None:
         for package in PACKAGES:
             _assert_ours(package, edition.root)
         print(f"Notebook {notebook} runs on your code. {_who_answers(edition)}")
-    _autoreload()
+    _prepare_shell(edition, notebook)
 
 
 def put_first(root: Path) -> None:
@@ -72,12 +78,21 @@ def _who_answers(edition: Edition) -> str:
     return f"{mine} {', '.join(waiting)} the reference answers until you write them."
 
 
-def _autoreload() -> None:
+def _prepare_shell(edition: Edition | None, notebook: str) -> None:
+    """In IPython: autoreload, and after a failing cell a word on the exercise that made it fail."""
+    global _explain
     try:
         from IPython import get_ipython  # type: ignore[attr-defined]
     except ImportError:
         return
     shell = get_ipython()
-    if shell is not None:
-        shell.run_line_magic("load_ext", "autoreload")
-        shell.run_line_magic("autoreload", "2")
+    if shell is None:
+        return
+    shell.run_line_magic("load_ext", "autoreload")
+    shell.run_line_magic("autoreload", "2")
+    if _explain is not None:
+        shell.events.unregister("post_run_cell", _explain)
+        _explain = None
+    if edition is not None and not os.environ.get(GRADING):
+        _explain = after_cell(edition, notebook)
+        shell.events.register("post_run_cell", _explain)

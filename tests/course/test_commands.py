@@ -1,0 +1,136 @@
+"""The commands: hints one at a time, the solution not at once, the attempt kept, grades."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from course_helpers import write_body
+from typer.testing import CliRunner
+
+from craft2.apps.cli import app
+from craft2.course import compare, predict
+from craft2.course.checking import PASSED, run_check
+from craft2.course.edition import NoEditionError
+from craft2.course.exercises import EXERCISES
+from craft2.course.help import solve_all
+from craft2.course.show import folded, show
+from phase1_file_queue import partitioner
+
+
+@pytest.fixture
+def inside(edition, monkeypatch):
+    monkeypatch.chdir(edition.root / "notebooks")
+    return edition
+
+
+def craft2(*words: str) -> str:
+    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_hints_come_one_at_a_time_and_the_last_again(inside):
+    hints = EXERCISES["0.1"].hints
+    for number, hint in enumerate((*hints, hints[-1]), start=1):
+        out = craft2("hint", "0.1")
+        assert hint in out
+        assert f"Hint {min(number, len(hints))} of {len(hints)}" in out
+    assert "craft2 solution 0.1" in out
+    assert "Hint 1 of" in craft2("hint", "1.1")
+
+
+def test_solution_only_when_asked_for_twice(inside):
+    first, second = craft2("solution", "0.1"), craft2("solution", "0.1")
+    assert "0x7FFFFFFF" not in first
+    assert "once more" in first
+    assert "return (murmur2(key) & 0x7FFFFFFF) % num_partitions" in second
+    assert EXERCISES["0.1"].explanation in second
+
+
+def test_solution_at_once_after_passing(inside):
+    solve_all(inside)
+    assert EXERCISES["1.1"].explanation in craft2("solution", "1.1")
+
+
+def test_solve_writes_the_solution_and_keeps_the_attempt(inside):
+    write_body(inside, "0.1", "return 17  # my attempt")
+    out = craft2("solve", "0.1")
+    folder = inside.root / "phase1_file_queue"
+    assert "my attempt" in (folder / "partitioner.py.attempt-0.1").read_text()
+    assert "partitioner.py.attempt-0.1" in out
+    assert "my attempt" not in (folder / "partitioner.py").read_text()
+    assert run_check("0.1", inside.root).status == PASSED
+    craft2("solve", "0.1")
+    assert (folder / "partitioner.py.attempt-0.1-2").exists()
+
+
+def test_commands_outside_an_edition_say_where_to_go(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NoEditionError, match="craft2 start DIR"):
+        craft2("hint", "0.1")
+
+
+def test_grade_reports_each_exercise_of_each_edition(inside, tmp_path):
+    write_body(inside, "0.1", "return 0")
+    rows = json.loads(craft2("grade", str(inside.root), "--json"))
+    assert [(r["exercise"], r["status"]) for r in rows] == [
+        ("0.1", "failed"),
+        ("1.1", "not started"),
+    ]
+    assert (rows[0]["expected"], rows[0]["got"]) == ("3", "0")
+    assert rows[0]["asked"] == "partition_for(b'21', 7)"
+    assert rows[0]["hint"]
+    craft2("start", str(tmp_path / "other"))
+    table = craft2("grade", "--csv", str(inside.root), str(tmp_path / "other"))
+    read = list(csv.DictReader(io.StringIO(table)))
+    assert [(r["edition"], r["exercise"], r["status"]) for r in read] == [
+        ("workbook", "0.1", "failed"),
+        ("workbook", "1.1", "not started"),
+        ("other", "0.1", "not started"),
+        ("other", "1.1", "not started"),
+    ]
+    assert "failed" in craft2("grade", str(inside.root))
+
+
+def test_grade_does_not_believe_what_the_edition_says_about_itself(inside):
+    """Twins, conftest and state are the learner's to touch: the checks are not."""
+    for path in (*inside.twins.glob("*"), inside.root / "conftest.py"):
+        path.write_text("{}")
+    rows = json.loads(craft2("grade", str(inside.root), "--json"))
+    assert {r["status"] for r in rows} == {"not started"}
+
+
+def test_predictions_are_recorded_and_compared(inside, capsys, monkeypatch):
+    predict("99.1", ...)
+    predict("99.1", 4)
+    compare("99.1", 3)
+    compare("99.2", 3)
+    assert capsys.readouterr().out.splitlines() == [
+        "Prediction 99.1: write your answer in place of the three dots.",
+        "Prediction 99.1 recorded.",
+        "Prediction 99.1: you said 4; it is 3.",
+        "Prediction 99.2: you said nothing recorded; it is 3.",
+    ]
+    monkeypatch.setenv("CRAFT2_GRADING", "1")
+    predict("99.1", 1000)
+    assert inside.remembered("predictions") == {"99.1": 4}, "grading replaces no answer"
+
+
+def test_predictions_outside_an_edition_leave_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    predict("99.1", 4)
+    compare("99.1", 3)
+    assert not list(tmp_path.iterdir())
+
+
+def test_show_folds_exercises(capsys):
+    show(partitioner)
+    out = capsys.readouterr().out
+    assert "def murmur2" in out
+    assert "def partition_for" in out
+    assert "% num_partitions" not in out
+    assert "yours to write" in out
+    assert folded("a\nb") == "a\nb"

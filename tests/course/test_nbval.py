@@ -1,0 +1,141 @@
+"""`pytest --nbval` in an edition: red and green in the right places, and the message arrives."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import pytest
+from course_helpers import Nbval, run_nbval, write_body
+
+from craft2.course.edition import Edition
+from craft2.course.help import solve_all
+from craft2.course.workbook import start
+
+
+def test_fresh_edition_is_red_exactly_at_the_exercise_cells(edition):
+    run = run_nbval(edition)
+    assert run.outcomes() == {
+        "cell 0": "PASSED",
+        "cell 1": "PASSED",
+        "exercise 0.1": "FAILED",
+        "cell 3": "PASSED",
+    }, run.output
+    assert run.code == 1
+    assert (
+        "99_tiny.ipynb::exercise 0.1 - not started: exercise 0.1 holds only its stub" in run.output
+    )
+
+
+def test_solved_edition_is_green_whatever_the_learners_notebook_holds(edition):
+    solve_all(edition)
+    (edition.root / "notebooks" / "99_tiny.ipynb").write_text("spoiled")
+    run = run_nbval(edition)
+    assert run.code == 0, run.output
+    assert set(run.outcomes().values()) == {"PASSED"}
+
+
+def test_wrong_code_shows_expected_and_got_and_which_exercise_a_cell_needs(edition):
+    write_body(edition, "0.1", "return [][len(key)]")
+    notebook = edition.root / "notebooks" / "99_tiny.ipynb"
+    cells = json.loads(notebook.read_text())
+    cells["cells"] = [c for c in cells["cells"] if "check(" not in "".join(c["source"])]
+    notebook.write_text(json.dumps(cells))
+    run = run_nbval(edition, "notebooks/99_tiny.ipynb")
+    assert run.outcomes()["cell 1"] == "FAILED", run.output
+    assert run.outcomes()["exercise 0.1"] == "FAILED", "a deleted check does not help"
+    assert run.outcomes()["cell 3"] == "PASSED"
+    assert "exercise 0.1 - expected no exception, got IndexError: list index" in run.output
+    assert "cell 1 - needs 0.1, which is wrong: expected no exception" in run.output
+
+
+def test_poisoned_edition_runs_in_nbvals_kernels_and_a_selected_cell_gets_its_setup(edition):
+    write_body(edition, "0.1", "return 4711")
+    twin = edition.twins / "99_tiny.ipynb"
+    text = twin.read_text()
+    last = """assert partition_for(b'UA', 4) == 4711"""
+    assert """print(\\"all of it ran\\")""" in text
+    twin.write_text(text.replace("""print(\\"all of it ran\\")""", last))
+    run = run_nbval(edition, "-k", "3")
+    everything = {
+        "cell 0": "PASSED",
+        "cell 1": "PASSED",
+        "exercise 0.1": "FAILED",
+        "cell 3": "PASSED",
+    }
+    assert run.outcomes() == everything, run.output
+    del everything["cell 3"]
+    assert run_nbval(edition, "--lf").outcomes() == everything
+
+
+def notebook_of(tmp_path, *sources: str) -> Edition:
+    cells = [
+        {
+            "cell_type": "code",
+            "execution_count": None,
+            "id": f"c{number}",
+            "metadata": {},
+            "outputs": [],
+            "source": source,
+        }
+        for number, source in enumerate(sources)
+    ]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    book = {
+        "cells": cells,
+        "metadata": {"kernelspec": kernel},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "98_trouble.ipynb").write_text(json.dumps(book))
+    start(tmp_path / "w", notebooks=folder)
+    return Edition((tmp_path / "w").resolve())
+
+
+def test_a_dead_kernel_is_noticed_and_named(tmp_path):
+    edition = notebook_of(tmp_path, "1", "import os\nos.kill(os.getpid(), 9)", "2")
+    run = run_nbval(edition, "-rfx")
+    assert run.outcomes() == {
+        "cell 0": "PASSED",
+        "cell 1": "FAILED",
+        "cell 2": "XFAIL",
+    }, run.output
+    assert "cell 1 - the kernel died in cell 1" in run.output
+    assert "cell 2 - not run: the kernel died in cell 1" in run.output
+
+
+def test_a_hanging_cell_is_interrupted(tmp_path):
+    edition = notebook_of(tmp_path, "import threading\nthreading.Event().wait()", "print(1)")
+    run: Nbval = run_nbval(edition, "--nbval-cell-timeout=1")
+    assert run.outcomes()["cell 0"] == "FAILED", run.output
+    assert "KeyboardInterrupt" in run.output
+
+
+IN_A_WORKER = """
+from craft2.course import begin
+begin("98")
+from craft2.apps.spark import session
+from phase1_file_queue.partitioner import partition_for
+spark = session("poisoned")
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("pyspark") is None,
+    reason="pyspark is not installed: there is no Spark worker to poison",
+)
+def test_poisoned_edition_runs_in_a_spark_worker(tmp_path):
+    job = (
+        "def place(_):\n"
+        "    import phase1_file_queue.partitioner as p\n"
+        "    return p.partition_for(b'UA', 4), p.__file__\n"
+        "found = spark.sparkContext.parallelize([1], 1).map(place).collect()\n"
+        "spark.stop()\n"
+        "assert found[0][0] == 4711, found"
+    )
+    edition = notebook_of(tmp_path, IN_A_WORKER, job)
+    write_body(edition, "0.1", "return 4711")
+    run = run_nbval(edition)
+    assert run.code == 0, run.output
