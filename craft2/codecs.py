@@ -21,6 +21,7 @@ Source: kafka.apache.org/documentation/#recordbatch; KIP-57 (lz4); KIP-110 (zstd
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import cramjam
@@ -50,7 +51,7 @@ def codec_id(name: str) -> int:
     return number
 
 
-def compress(name: str, data: bytes | memoryview, level: int | None = None) -> bytes:
+def compress(name: str, data: bytes, level: int | None = None) -> bytes:
     """`data` packed with codec `name`, at `level` or the codec's usual one.
 
     Raises CodecError if there is no such codec or it has no such level.
@@ -62,7 +63,7 @@ def compress(name: str, data: bytes | memoryview, level: int | None = None) -> b
             fix = f"use {low} to {high}" if high else "leave the level out"
             raise CodecError(f"codec {name} has no level {level!r}", fix)
     if name == "none":
-        return bytes(data)
+        return data
     if name == "snappy":
         return bytes(cramjam.snappy.compress_raw(data))
     if level is None:
@@ -114,25 +115,27 @@ def _decompress_within(codec: Any, data: bytes | memoryview, limit: int) -> byte
 
 def _decompress_snappy(data: bytes | memoryview, limit: int) -> bytes:
     """One raw block, or Java's framing. A block begins with its unpacked size, so we look first."""
-    if bytes(data[: len(_XERIAL_MARK)]) != _XERIAL_MARK:
-        return _decompress_snappy_block(data, limit)
     blocks = []
+    size = 0
+    for block in _snappy_blocks(data):
+        size += cramjam.snappy.decompress_raw_len(block)
+        if size > limit:
+            raise _too_big("snappy", limit)
+        blocks.append(bytes(cramjam.snappy.decompress_raw(block)))
+    return b"".join(blocks)
+
+
+def _snappy_blocks(data: bytes | memoryview) -> Iterator[bytes | memoryview]:
+    if bytes(data[: len(_XERIAL_MARK)]) != _XERIAL_MARK:
+        yield data
+        return
     position = _XERIAL_HEADER_SIZE
     while position < len(data):
         start = position + 4
         position = start + int.from_bytes(data[position:start], "big")
-        if start > len(data) or position > len(data):
+        if position > len(data):
             raise cramjam.DecompressionError("the last xerial block is cut")
-        block = _decompress_snappy_block(data[start:position], limit)
-        limit -= len(block)
-        blocks.append(block)
-    return b"".join(blocks)
-
-
-def _decompress_snappy_block(block: bytes | memoryview, limit: int) -> bytes:
-    if cramjam.snappy.decompress_raw_len(block) > limit:
-        raise _too_big("snappy", limit)
-    return bytes(cramjam.snappy.decompress_raw(block))
+        yield data[start:position]
 
 
 def _too_big(name: str, limit: int) -> CodecError:

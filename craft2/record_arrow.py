@@ -100,7 +100,7 @@ def _groups(
     for start, header in iter_headers(buffer, position):
         if check_crc:
             verify(buffer, start)
-        if header.is_control or not header.count:
+        if header.is_control:
             continue
         if header.magic < 2:
             if group.headers:
@@ -108,7 +108,11 @@ def _groups(
                 group = _Group()
             yield message_set.decode(buffer, start, header, limit)
             continue
-        group.add(unpack(buffer, start, header, limit), header, start)
+        data = unpack(buffer, start, header, limit)
+        if not header.count:
+            decode_records(data, header, start)  # a compacted batch: no records, no bytes
+            continue
+        group.add(data, header, start)
         if group.size >= _GROUP_SIZE:
             yield group
             group = _Group()

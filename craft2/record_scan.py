@@ -70,15 +70,16 @@ def scan(data: bytes, starts: Ints, ends: Ints) -> Columns:
 
     raw = np.frombuffer(data, np.uint8)
     lengths, at = _varints(raw, starts)
-    timestamp_deltas, at = _varints(raw, at + 1)  # 1: attributes
+    timestamp_deltas, at = _varints(raw, at + 1, max_bytes=9)  # 1: attributes
     offset_deltas, at = _varints(raw, at)
     key_sizes, key_starts = _varints(raw, at)
     value_sizes, value_starts = _varints(raw, key_starts + np.maximum(key_sizes, 0))
     at = value_starts + np.maximum(value_sizes, 0)
     headers: dict[int, Headers] = {}
     for index in np.flatnonzero(raw.take(at, mode="clip")).tolist():
-        headers[index], end = read_headers(data, int(at[index]))
-        at[index] = end - 1
+        first = int(at[index])
+        headers[index], size = read_headers(data[first : ends[index]], 0)
+        at[index] = first + size - 1
     # Every step above went forward or not at all, so if the last one arrives at the record's
     # end, no step has left the record.
     if (
@@ -108,23 +109,29 @@ def check_deltas(
         raise OddRecordsError
 
 
-def _varints(raw: np.ndarray[Any, np.dtype[np.uint8]], at: Ints) -> tuple[Ints, Ints]:
-    """(numbers, positions after them) of the varints at positions `at`."""
+def _varints(
+    raw: np.ndarray[Any, np.dtype[np.uint8]], at: Ints, max_bytes: int = 5
+) -> tuple[Ints, Ints]:
+    """(numbers, positions after them) of the varints at positions `at`.
+
+    Raises OddRecordsError if one is longer than `max_bytes`, or if it is 5 bytes and more than
+    32 bits.
+    """
     import numpy as np
 
     byte = raw.take(at, mode="clip").astype(np.int64)
     numbers = byte & 0x7F
     at = at + 1
     more = np.flatnonzero(byte > 0x7F)
-    shift = 7
+    size = 1
     while more.size:
-        if shift > 63:
+        if size == max_bytes:
             raise OddRecordsError
         byte = raw.take(at[more], mode="clip").astype(np.int64)
-        numbers[more] |= (byte & 0x7F) << shift
+        numbers[more] |= (byte & 0x7F) << 7 * size
         at[more] += 1
         more = more[byte > 0x7F]
-        shift += 7
-    if shift > 63 and (numbers < 0).any():
+        size += 1
+    if size == max_bytes == 5 and numbers.max() >> 32:
         raise OddRecordsError
     return (numbers >> 1) ^ -(numbers & 1), at
