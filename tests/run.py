@@ -55,9 +55,7 @@ def main(arguments: list[str]) -> int:
         ("tests", [*PYTEST, *PARALLEL, "tests"]),
     ]
     notebooks = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "notebooks").glob("*.ipynb"))
-    steps.append(
-        ("notebooks", [*PYTEST, *NBVAL, "-q", "-n", "2", "--dist", "loadfile", *notebooks])
-    )
+    steps.append(("notebooks", [*PYTEST, *NBVAL, *PARALLEL, *notebooks]))
     if arguments:
         steps = [("pytest", [*PYTEST, *arguments])]
     clean, passed, failed = True, 0, 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,18 +19,21 @@ from rich.table import Table
 from rich.text import Text
 
 from craft2.course.checking import FAILED, NOT_STARTED, PASSED, run_check
-from craft2.course.edition import Edition
+from craft2.course.edition import Edition, notebooks_folder
 from craft2.course.exercises import EXERCISES
+from craft2.course.workbook import source_of
 
 COLUMNS = ("edition", "exercise", "title", "status", "asked", "expected", "got", "hint")
 _STYLE = {PASSED: "green", FAILED: "red", NOT_STARTED: "dim"}
 
 
-def grade(folders: Iterable[Path]) -> Iterator[dict[str, str]]:
-    """One row (see COLUMNS) for each exercise of each edition, then one for its predictions.
+def grade(folders: Iterable[Path], notebooks: Path | None = None) -> Iterator[dict[str, str]]:
+    """One row (see COLUMNS) for each exercise of each edition, then one for each prediction.
 
+    `notebooks` is where the committed notebooks are (default: those installed with the course).
     Raises NoEditionError for a folder that is none.
     """
+    asked = prediction_ids(notebooks or notebooks_folder())
     editions = [Edition.require(folder) for folder in folders]
     with ThreadPoolExecutor(max_workers=2) as pool:
         for edition in editions:
@@ -45,11 +49,30 @@ def grade(folders: Iterable[Path]) -> Iterator[dict[str, str]]:
                     "got": verdict.got,
                     "hint": verdict.hint,
                 }
+            yield from _predictions(edition, asked)
 
 
-def predictions(folder: Path) -> dict[str, object]:
-    """What was predicted in an edition, by prediction id."""
-    return Edition.require(folder).remembered("predictions")
+def prediction_ids(notebooks: Path) -> list[str]:
+    """The id of every prediction the notebooks ask for, in their order."""
+    return [
+        found
+        for path in sorted(notebooks.glob("*.ipynb"))
+        for cell in json.loads(path.read_text())["cells"]
+        for found in re.findall(r'^predict\("([^"]+)"', source_of(cell), flags=re.MULTILINE)
+    ]
+
+
+def _predictions(edition: Edition, ids: list[str]) -> Iterator[dict[str, str]]:
+    """One row a prediction: it passes by being there."""
+    recorded = edition.remembered("predictions")
+    for prediction_id in ids:
+        yield dict.fromkeys(COLUMNS, "") | {
+            "edition": edition.root.name,
+            "exercise": prediction_id,
+            "title": "prediction",
+            "status": PASSED if prediction_id in recorded else NOT_STARTED,
+            "got": repr(recorded[prediction_id]) if prediction_id in recorded else "",
+        }
 
 
 def as_json(rows: Iterable[dict[str, str]]) -> str:

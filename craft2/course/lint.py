@@ -22,7 +22,7 @@ CODE_CELLS = range(15, 26)
 WORDS = range(1_100, 1_701)
 LONGEST_CELL, MEDIAN_CELL = 12, 5  # lines
 CORE_MINUTES = 660  # of all core notebooks together: the course promises 8 to 12 hours
-CLOSING = ("summary", "questions", "further exercises")  # headings near the end, in this order
+CLOSING = ("summary", "questionnaire", "further exercises")  # headings near the end, in this order
 
 
 def lint(path: Path) -> list[str]:

@@ -65,7 +65,7 @@ def start(folder: Path, notebooks: Path | None = None) -> list[str]:
         raise NotAnEditionError(
             f"{root} is not empty and holds no {MARK}", "name a new folder, or an empty one"
         )
-    if root == REFERENCE or root in REFERENCE.parents:
+    if root == REFERENCE:
         raise NotAnEditionError(f"{root} holds the course itself", "name another folder")
     new, kept = 0, 0
     edition = Edition(root)
@@ -88,8 +88,9 @@ def start(folder: Path, notebooks: Path | None = None) -> list[str]:
 def update(edition: Edition, notebooks: Path | None = None) -> list[str]:
     """Renew the edition; return what was changed and what was kept beside, one line a thing."""
     report: list[str] = []
+    notebooks = notebooks or notebooks_folder()
     written = edition.remembered("written")
-    for name, text in fresh_files(notebooks or notebooks_folder()).items():
+    for name, text in fresh_files(notebooks).items():
         target = edition.root / name
         if not target.exists():
             _write(target, text)
@@ -99,6 +100,9 @@ def update(edition: Edition, notebooks: Path | None = None) -> list[str]:
         else:
             report += _renew(target, name, text, written.get(name, ""))
         written[name] = fingerprint(text)
+    for twin in edition.twins.glob("*.ipynb"):
+        if not (notebooks / twin.name).exists():
+            twin.unlink()  # no longer part of the course; the learner's own copy stays
     edition.remember("written", written)
     return report or ["everything was up to date"]
 

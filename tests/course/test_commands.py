@@ -15,6 +15,7 @@ from craft2.course import compare, predict
 from craft2.course.checking import PASSED, run_check
 from craft2.course.edition import NoEditionError
 from craft2.course.exercises import EXERCISES
+from craft2.course.grade import grade
 from craft2.course.help import solve_all
 from craft2.course.show import folded, show
 from phase1_file_queue import partitioner
@@ -73,9 +74,25 @@ def test_commands_outside_an_edition_say_where_to_go(tmp_path, monkeypatch):
         craft2("hint", "0.1")
 
 
+def exercises(rows) -> list[dict[str, str]]:
+    return [row for row in rows if row["title"] != "prediction"]
+
+
+def test_grade_counts_a_prediction_for_being_there(inside, tmp_path):
+    cells = ['x = 1\npredict("99.1", ...)', 'predict("99.2", ...)']
+    made = {"cells": [{"cell_type": "code", "source": source} for source in cells]}
+    (tmp_path / "99_x.ipynb").write_text(json.dumps(made))
+    predict("99.2", "all of them")
+    rows = [r for r in grade([inside.root], notebooks=tmp_path) if r["title"] == "prediction"]
+    assert [(r["exercise"], r["status"], r["got"]) for r in rows] == [
+        ("99.1", "not started", ""),
+        ("99.2", "passed", "'all of them'"),
+    ]
+
+
 def test_grade_reports_each_exercise_of_each_edition(inside, tmp_path):
     write_body(inside, "0.1", "return 0")
-    rows = json.loads(craft2("grade", str(inside.root), "--json"))
+    rows = exercises(json.loads(craft2("grade", str(inside.root), "--json")))
     assert [(r["exercise"], r["status"]) for r in rows] == [
         ("0.1", "failed"),
         ("1.1", "not started"),
@@ -85,7 +102,7 @@ def test_grade_reports_each_exercise_of_each_edition(inside, tmp_path):
     assert rows[0]["hint"]
     craft2("start", str(tmp_path / "other"))
     table = craft2("grade", "--csv", str(inside.root), str(tmp_path / "other"))
-    read = list(csv.DictReader(io.StringIO(table)))
+    read = exercises(csv.DictReader(io.StringIO(table)))
     assert [(r["edition"], r["exercise"], r["status"]) for r in read] == [
         ("workbook", "0.1", "failed"),
         ("workbook", "1.1", "not started"),
@@ -99,7 +116,7 @@ def test_grade_does_not_believe_what_the_edition_says_about_itself(inside):
     """Twins, conftest and state are the learner's to touch: the checks are not."""
     for path in (*inside.twins.glob("*"), inside.root / "conftest.py"):
         path.write_text("{}")
-    rows = json.loads(craft2("grade", str(inside.root), "--json"))
+    rows = exercises(json.loads(craft2("grade", str(inside.root), "--json")))
     assert {r["status"] for r in rows} == {"not started"}
 
 

@@ -32,7 +32,7 @@ def good() -> dict[str, object]:
     cells = [cell("markdown", "# Title\n" + "word " * 1_150), cell("code", 'begin("42")')]
     for _ in range(16):
         cells += [cell("markdown", "Look."), cell("code", "1")]
-    cells.append(cell("markdown", "## Summary\n\n## Questions\n\n## Further exercises"))
+    cells.append(cell("markdown", "## Summary\n\n## Questionnaire\n\n## Further exercises"))
     course = {"minutes": 40, "core": True}
     return {"cells": cells, "metadata": {"craft2": course, "kernelspec": {"name": "python3"}}}
 

@@ -184,6 +184,13 @@ def test_update_brings_back_a_deleted_file(edition):
     assert (edition.twins / "99_tiny.ipynb").exists()
 
 
+def test_update_drops_the_twin_of_a_notebook_that_left_the_course(edition, tmp_path):
+    (tmp_path / "none").mkdir()
+    update(edition, notebooks=tmp_path / "none")
+    assert not list(edition.twins.glob("*.ipynb")), "it would still be graded"
+    assert (edition.root / TINY).exists(), "the learner's copy is theirs"
+
+
 def test_fingerprint_ignores_regions_and_outputs_only():
     text = (REFERENCE / PARTITIONER).read_text()
     assert fingerprint(text) == fingerprint(emptied(text))
