@@ -21,10 +21,18 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import craft2.apps.bench
-from craft2.apps.bench.harness import BenchError, Load, Pairs
+from craft2.apps.bench.harness import (
+    BenchError,
+    Load,
+    Operation,
+    Pairs,
+    alternate,
+    calls_per_second,
+)
 from craft2.apps.bench.machine import Machine, describe
 from craft2.apps.bench.results import Result
 from craft2.clock import Clock, SystemClock
@@ -149,6 +157,8 @@ class Scenario:
     function: Callable[[Bench], None]
 
 
+PairsFunction = Callable[[], Sequence[tuple[str, Operation, Operation, float]]]
+
 _REGISTRY: dict[str, Scenario] = {}
 
 
@@ -163,10 +173,29 @@ def scenario(name: str, about: str) -> Callable[[Callable[[Bench], None]], Calla
 
 
 def scenarios() -> dict[str, Scenario]:
-    """All scenarios by name: every module of this folder is imported, and registers its own."""
-    for module in pkgutil.iter_modules(craft2.apps.bench.__path__, "craft2.apps.bench."):
-        importlib.import_module(module.name)
+    """All scenarios by name: every module of this folder is imported, and registers its own.
+
+    A module that has a function `pairs` instead, `() -> [(name, ours, peer, target ratio), ...]`
+    with two callables that do the same work, is one scenario under the module's name.
+    """
+    for found in pkgutil.iter_modules(craft2.apps.bench.__path__):
+        module = importlib.import_module(f"craft2.apps.bench.{found.name}")
+        if hasattr(module, "pairs"):
+            about = (module.__doc__ or found.name).strip().splitlines()[0]
+            scenario(found.name, about)(partial(compare_pairs, module.pairs))
     return dict(sorted(_REGISTRY.items()))
+
+
+def compare_pairs(pairs: PairsFunction, bench: Bench) -> None:
+    """Time each pair of callables in turn, as calls a second, and compare them."""
+    for name, ours, peer, target in pairs():
+        seconds = bench.seconds(0.5)
+
+        def rate(work: Operation, seconds: float = seconds) -> float:
+            return calls_per_second(work, seconds=seconds, clock=bench.clock)
+
+        measured = alternate(partial(rate, ours), partial(rate, peer), rounds=7)
+        bench.compare(name, "ours", "peer", measured, unit="calls/s", target=target)
 
 
 def chosen(names: Sequence[str]) -> list[Scenario]:
