@@ -47,7 +47,7 @@ def grade(folders: Iterable[Path], notebooks: Path | None = None) -> Iterator[di
                     "asked": verdict.field,
                     "expected": verdict.expected,
                     "got": verdict.got,
-                    "hint": verdict.hint,
+                    "hint": verdict.hint if verdict.status == FAILED else "",
                 }
             yield from _predictions(edition, asked)
 
