@@ -2,6 +2,9 @@
 
 import itertools
 import os
+import select
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -136,6 +139,13 @@ def test_latency_counts_from_the_scheduled_time_so_a_stall_shows_in_every_call_i
     assert sum(ms > 1 for ms in closed.latencies_ms) == 1  # what a closed loop makes of it
 
 
+def test_the_schedule_is_dealt_out_among_the_clients():
+    load = open_loop(
+        lambda client: lambda: None, rate=10, seconds=3.0, clients=4, clock=ManualClock()
+    )
+    assert load.calls == 30
+
+
 def test_a_hopeless_schedule_is_given_up_and_what_was_not_sent_counts_as_failed():
     clock = ManualClock()
     load = open_loop(taking(clock, 0.5), rate=10, seconds=1.0, warmup=0, clock=clock)
@@ -190,6 +200,35 @@ def test_an_operation_no_process_can_import_is_refused():
         closed_loop(lambda client: lambda: None, calls=1, processes=True)
 
 
+def hanging(client):
+    """Opens the test's pipe, says so, and never returns."""
+
+    def operation():
+        pipe = os.open(os.environ["HARNESS_TEST_FILE"], os.O_WRONLY)
+        os.write(pipe, b"up")
+        threading.Event().wait()
+
+    return operation
+
+
+def test_a_client_process_does_not_outlive_its_parent(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code = (
+        "from test_harness import closed_loop, hanging\n"
+        "closed_loop(hanging, calls=1, warmup=0, processes=True)"
+    )
+    environment = {"HARNESS_TEST_FILE": str(pipe), "PYTHONPATH": str(Path(__file__).parent)}
+    parent = subprocess.Popen([sys.executable, "-c", code], env=os.environ | environment)
+    with pipe.open("rb", buffering=0) as client:
+        assert client.read(2) == b"up"
+        parent.kill()
+        parent.wait()
+        ready, _, _ = select.select([client], [], [], 30)
+        assert ready, "the client is still there"
+        assert client.read(1) == b""  # the kernel closed its end: it is gone
+
+
 # --- percentiles, pairs, rates
 
 
@@ -208,16 +247,16 @@ def test_a_percentile_is_the_least_sample_that_so_many_do_not_exceed(values, per
 
 def test_pairs_alternate_and_the_ratio_is_the_median_of_the_pairs():
     order = []
-    ours, peers = iter([1, 10, 30, 90]), iter([1, 10, 10, 10])
+    ours, peers = iter([1, 10, 30, 90]), iter([1, 10, 20, 10])
     pairs = alternate(
         lambda: order.append("A") or next(ours),
         lambda: order.append("B") or next(peers),
         rounds=3,
     )
     assert "".join(order) == "ABABABAB"
-    assert pairs == Pairs([10, 30, 90], [10, 10, 10])
-    assert pairs.ratios == [1, 3, 9]
-    assert pairs.ratio == 3
+    assert pairs == Pairs([10, 30, 90], [10, 20, 10])
+    assert pairs.ratios == [1, 1.5, 9]
+    assert pairs.ratio == 1.5  # and not 3, the ratio of the medians
 
 
 def test_a_rate_of_zero_has_no_ratio():

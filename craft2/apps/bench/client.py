@@ -102,21 +102,21 @@ class _Client:
             raise self._died() from error
 
     def _died(self) -> BenchError:
-        status = self._process.wait()
+        status = self._end()
         said = self._log.read_text(errors="replace").strip().splitlines() or ["nothing"]
         return BenchError(
             f"client process {self.number} ended with status {status}; it said: {said[-1]}",
             fix="make one call of the operation by itself and see",
         )
 
-    def _end(self) -> None:
-        """Close its lifeline, which ends it at once whatever it is doing; then wait for it."""
+    def _end(self) -> int:
+        """Close its lifeline, which ends it at once whatever it is doing; its exit status."""
         assert self._process.stdin
         assert self._process.stdout
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         self._process.stdout.close()
-        self._process.wait()
+        return self._process.wait()
 
 
 def main() -> None:
