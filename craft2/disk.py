@@ -40,6 +40,7 @@ from typing import Literal, Protocol
 
 from craft2.errors import Craft2Error
 
+SECTOR = 512  # bytes that a disk writes all at once
 Buffer = bytes | bytearray | memoryview
 Mode = Literal["read", "write", "create", "empty"]
 
@@ -113,7 +114,10 @@ class File(Protocol):
         """Make everything written to this file so far durable (not its name: `sync_dir`)."""
 
     def map(self, size: int) -> Map:
-        """Map the first `size` bytes, writable; a shorter file grows to `size` with zeros."""
+        """Map the first `size` bytes. A shorter file grows to `size` with zeros.
+
+        A file opened with `read` maps read-only, and must be long enough.
+        """
 
     def fileno(self) -> int: ...
 
@@ -191,6 +195,8 @@ class _RealMap:
 class _RealFile:
     def __init__(self, path: str, mode: Mode) -> None:
         self.path = path
+        self._writable = mode != "read"
+        self._fd = -1
         with _errors_of("open", path):
             self._fd = os.open(path, _FLAGS[mode] | os.O_CLOEXEC, 0o644)
 
@@ -218,10 +224,11 @@ class _RealFile:
             _sync_fd(self._fd)
 
     def map(self, size: int) -> Map:
-        if self.size() < size:
+        if self._writable and self.size() < size:
             self.truncate(size)
+        access = mmap.ACCESS_WRITE if self._writable else mmap.ACCESS_READ
         with _errors_of("map", self.path):
-            return _RealMap(mmap.mmap(self._fd, size))
+            return _RealMap(mmap.mmap(self._fd, size, access=access))
 
     def fileno(self) -> int:
         return self._fd
@@ -230,6 +237,10 @@ class _RealFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def __del__(self) -> None:
+        # A deleted segment's file stays open for as long as some reply still holds a slice of it.
+        self.close()
 
 
 def _sync_fd(fd: int) -> None:

@@ -4,7 +4,7 @@ It keeps two versions of everything: what the operating system shows (its page c
 be there after the power went. Each call that changes something is a *step*; the disk can crash
 before any step, and `power_loss` then invents one of the contents that the real thing might leave:
 
-- bytes written and not synced: each 512-byte sector is there, or it is not;
+- bytes written and not synced: each 512-byte sector as it was after some number of the writes;
 - a file that had grown: its new size may be there without the data (zeros), or not;
 - names created, renamed and removed since the last `sync_dir`: any of these, or none;
 - mapped memory: each sector as it was last synced, or as it is now.
@@ -33,9 +33,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from craft2.clock import Clock, SystemClock
-from craft2.disk import Buffer, Disk, File, Lock, Map, Mode, disk_error
-
-SECTOR = 512
+from craft2.disk import SECTOR, Buffer, Disk, File, Lock, Map, Mode, disk_error
 
 
 class Crashed(BaseException):
@@ -59,22 +57,29 @@ class _Inode:
 
     def after_power_loss(self, rng: random.Random, keep: float) -> bytes:
         data = bytearray(self.durable)
+        size = len(data)  # the size arrives independently of the data
+        stale: set[int] = set()  # sectors whose later writes did not arrive either
         for change in self.pending:
             if isinstance(change, int):
                 if rng.random() < keep:
-                    _resize(data, change)
+                    _resize(data, min(change, len(data)))
+                    size = change
                 continue
             position, written = change
-            if rng.random() < keep:  # the file's new size and its data arrive independently
-                _resize(data, max(len(data), position + len(written)))
+            if rng.random() < keep:
+                size = max(size, position + len(written))
+            _resize(data, max(len(data), position + len(written)))
             for start, end in _sectors(position, position + len(written)):
-                if rng.random() < keep and start < len(data):
-                    end = min(end, len(data))
+                if start // SECTOR in stale or rng.random() >= keep:
+                    stale.add(start // SECTOR)
+                else:
                     data[start:end] = written[start - position : end - position]
         for start, end in _sectors(0, min(self.mapped, len(self.now))):
             if rng.random() < keep:
+                size = max(size, end)
                 _resize(data, max(len(data), end))
                 data[start:end] = self.now[start:end]
+        _resize(data, size)
         return bytes(data)
 
 

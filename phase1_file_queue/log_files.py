@@ -1,0 +1,95 @@
+"""The files of a log's directory, apart from the records themselves.
+
+00000000000000000000.log .index .timeindex    a segment
+00000000000000004096.snapshot                 producer state before that offset
+leader-epoch-checkpoint                       leader epochs
+recovery-point                                how much need not be checked after a crash
+.control                                      the shared page (control_page)
+.users .writers .append                       kernel locks; the files are empty
+*.cut                                         what recovery cut off and kept
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass
+
+from craft2.disk import Disk
+from phase1_file_queue.log_config import CorruptLog, NotALog
+from phase1_file_queue.producer_state import SUFFIX as SNAPSHOT_SUFFIX
+from phase1_file_queue.publish import publish
+from phase1_file_queue.segment import SUFFIXES
+
+EPOCHS = "leader-epoch-checkpoint"
+CHECKPOINT = "recovery-point"
+CONTROL = ".control"
+
+_NUMBERED = re.compile(r"(\d{20})(\.[a-z]+)")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The file recovery-point. Everything before `recovery_point` is on disk and was checked.
+
+    segment, position: where that is: a segment's base offset, and bytes in its file.
+    clean: the log was closed properly: it ends there, and its indexes are complete.
+    """
+
+    log_start: int = 0
+    recovery_point: int = 0
+    segment: int = 0
+    position: int = 0
+    clean: bool = False
+
+    def save(self, disk: Disk, directory: str) -> None:
+        """Write the file, durably."""
+        publish(
+            disk, os.path.join(directory, CHECKPOINT), json.dumps(asdict(self)).encode() + b"\n"
+        )
+
+    @classmethod
+    def load(cls, disk: Disk, directory: str) -> Checkpoint | None:
+        """Read the file; None if there is none. Raises CorruptLog if it makes no sense."""
+        path = os.path.join(directory, CHECKPOINT)
+        try:
+            data = disk.read(path)
+        except FileNotFoundError:
+            return None
+        try:
+            found = cls(**json.loads(data))
+            if all(isinstance(n, int) and n >= 0 for n in asdict(found).values()):
+                return found
+        except (ValueError, TypeError):
+            pass
+        raise CorruptLog(
+            f"{path!r} is not a recovery point: {data[:80]!r}",
+            "delete it: the whole log is then checked when it is opened",
+        )
+
+
+def segment_bases(disk: Disk, directory: str) -> list[int]:
+    """The base offsets of the segments in a log's directory, ascending.
+
+    Removes index files whose segment is gone (a crash while it was deleted). Raises NotALog for a
+    file that has no business there.
+    """
+    names = [name for name in disk.listdir(directory) if not name.startswith(".")]
+    bases = set()
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        if match and match[2] == ".log":
+            bases.add(int(match[1]))
+        elif not (match and match[2] in (*SUFFIXES, SNAPSHOT_SUFFIX)) and not (
+            name in (EPOCHS, CHECKPOINT) or name.endswith(".cut")
+        ):
+            raise NotALog(
+                f"{os.path.join(directory, name)!r} is no file of a log",
+                "move it away, or give the path of a log's directory",
+            )
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        if match and match[2] in SUFFIXES and int(match[1]) not in bases:
+            disk.unlink(os.path.join(directory, name))
+    return sorted(bases)

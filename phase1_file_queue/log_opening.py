@@ -1,0 +1,262 @@
+"""Opening a log: alone after a clean close, alone after a crash, or beside others.
+
+Kernel locks tell which, since they go when a process goes, however it goes:
+
+    .users    everybody holds it shared; who can have it alone is the first, and checks the log
+    .writers  an exclusive writer holds it alone, shared writers hold it shared
+    .append   held for the time of one append (by an exclusive writer: never needed)
+
+Who comes second believes the control page. Who is alone believes the log's own bytes: everything
+from the recovery point on is checked (`recovery`), the indexes behind it are rebuilt.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+
+from craft2.disk import Disk
+from phase1_file_queue.control_page import Published
+from phase1_file_queue.log_config import CorruptLog, LogConfig, LogInUse, NotALog
+from phase1_file_queue.log_files import EPOCHS, Checkpoint, segment_bases
+from phase1_file_queue.log_state import LogState
+from phase1_file_queue.producer_state import ProducerState
+from phase1_file_queue.publish import publish
+from phase1_file_queue.recovery import Cut, Damage, RecoveryReport, corrupt, judge, scan
+from phase1_file_queue.segment import Segment, segment_path
+
+
+def open_log(
+    disk: Disk, directory: str, config: LogConfig, producers: ProducerState | None
+) -> LogState:
+    """The state of the log in `directory`, checked as far as need be. See PartitionLog."""
+    try:
+        disk.mkdir(directory)
+        bases = segment_bases(disk, directory)
+    except (FileExistsError, NotADirectoryError):
+        raise NotALog(f"{directory!r} is a file", "give the path of a directory") from None
+    state = LogState(disk, directory, config, producers)
+    try:
+        if config.access != "read":
+            shared = config.access == "shared"
+            if not state.writers.acquire(shared=shared, wait=False):
+                raise LogInUse(
+                    f"the log {directory!r} is already open for writing",
+                    'close it there; or open it here with access="read"; or on both sides with '
+                    'access="shared"',
+                )
+        while True:
+            if state.users.acquire(wait=False):
+                state.control.serving = False
+                _recover(state, bases or segment_bases(disk, directory))
+                state.publish()
+                state.control.dirty = False
+                state.control.serving = True
+                state.users.acquire(shared=True)
+                break
+            state.users.acquire(shared=True)
+            if state.control.serving:  # else the first one died while it checked the log
+                state.checkpoint = Checkpoint.load(disk, directory) or Checkpoint()
+                _join(state)
+                break
+            state.users.release()
+    except BaseException:
+        state.release()
+        raise
+    return state
+
+
+def _join(state: LogState) -> None:
+    """Join a log that others have open: take over what they published, repaired if need be."""
+    state.append_lock.acquire()
+    try:
+        reload_log(state, repair=state.config.access != "read")
+        state.replay_producers(state.end_offset)
+    finally:
+        state.append_lock.release()
+
+
+def reload_log(state: LogState, *, repair: bool) -> None:
+    """Bring `state` up to what is published now.
+
+    repair: the caller holds the append lock; if a writer died in the middle, cut back to the end
+    it had published before.
+    """
+    now = state.control.read()
+    if now is None:
+        raise CorruptLog(
+            f"the control page of {state.directory!r} is damaged while the log is in use",
+            "close the log everywhere and open it again: it is then checked from its own bytes",
+        )
+    broken = repair and state.control.dirty
+    before = state.published
+    if now == before and not broken:
+        return
+    if before is None or now.end_offset < before.end_offset or broken:
+        for segment in state.segments:
+            segment.close()
+        state.segments.clear()
+        before = None
+    _load_segments(state, now)
+    state.published = now
+    if broken:
+        state.restore_end()
+    if before is None or now.epoch != before.epoch:
+        state.epochs.load(state.disk, os.path.join(state.directory, EPOCHS))
+    state.log_start = now.log_start
+
+
+def _load_segments(state: LogState, now: Published) -> None:
+    """Open segments that are new to us, drop those that are gone, move the end."""
+    known = {segment.base_offset for segment in state.segments}
+    if now.segment_base not in known:
+        for base in segment_bases(state.disk, state.directory):
+            if base not in known and base <= now.segment_base:
+                state.segments.append(
+                    Segment(state.disk, state.directory, base, state.config, grows=True)
+                )
+        state.segments.sort(key=lambda segment: segment.base_offset)
+        for segment, after in zip(state.segments, state.segments[1:], strict=False):
+            segment.refresh(segment.file.size(), after.base_offset)
+            segment.load_max_timestamp()
+    while len(state.segments) > 1 and state.segments[0].next_offset <= now.log_start:
+        state.segments.pop(0).close()
+    active = state.active
+    active.refresh(now.position, now.end_offset)
+    active.max_timestamp = now.max_timestamp
+    active.max_timestamp_offset = now.max_timestamp_offset
+
+
+def _recover(state: LogState, bases: list[int]) -> None:
+    """Open a log that nobody else has open, from its own bytes."""
+    checkpoint = Checkpoint.load(state.disk, state.directory)
+    state.checkpoint = checkpoint or Checkpoint(log_start=bases[0] if bases else 0)
+    state.log_start = state.checkpoint.log_start
+    while len(bases) > 1 and bases[1] <= state.log_start:  # deletion was under way
+        Segment(state.disk, state.directory, bases.pop(0), state.config, grows=False).delete()
+    if bases and bases[0] > state.log_start:
+        raise CorruptLog(
+            f"the log {state.directory!r} starts at offset {state.log_start}, but its first "
+            f"segment is {segment_path(state.directory, bases[0])!r}",
+            "restore the segments before it from a copy or a replica, or remove the file "
+            "recovery-point to start the log where its first segment starts",
+        )
+    for number, base in enumerate(bases):
+        grows = number + 1 == len(bases) or bases[number + 1] > state.checkpoint.segment
+        state.segments.append(Segment(state.disk, state.directory, base, state.config, grows=grows))
+    state.epochs.load(state.disk, os.path.join(state.directory, EPOCHS))
+    if not bases:
+        state.new_segment(state.log_start)
+    clean = state.checkpoint.clean and state.active.file.size() == state.checkpoint.position
+    state.report = RecoveryReport(clean=clean)
+    if clean:
+        _load_clean(state)
+    else:
+        _check(state)
+    if state.end_offset < state.log_start:  # what was lost had been deleted already
+        old = state.segments
+        state.segments = []
+        state.new_segment(state.log_start)
+        for segment in old:
+            segment.delete()
+    durable = max(state.control.flushed, state.checkpoint.recovery_point)
+    state.control.flushed = min(durable, state.end_offset)
+    state.replay_producers(state.end_offset)
+
+
+def _load_sealed(state: LogState, count: int) -> None:
+    """Take over the first `count` segments as they are; rebuild indexes that cannot be right."""
+    for number in range(count):
+        segment, after = state.segments[number : number + 2]
+        if not segment.load_sealed():
+            segment.close()
+            state.segments[number] = segment = Segment(
+                state.disk, state.directory, segment.base_offset, state.config, grows=True
+            )
+            segment.recover_from(0, segment.base_offset)
+            segment.size = segment.file.size()
+            for position, header in segment.headers():
+                segment.note(position, header)
+            segment.finish()
+        if segment.next_offset < after.base_offset:
+            end = Damage(segment.size, segment.next_offset, "the file ends here")
+            path = segment_path(state.directory, segment.base_offset)
+            raise corrupt(path, end, f"the next segment begins at offset {after.base_offset}")
+
+
+def _load_clean(state: LogState) -> None:
+    _load_sealed(state, len(state.segments) - 1)
+    active = state.active
+    active.refresh(state.checkpoint.position, state.checkpoint.recovery_point)
+    active.load_max_timestamp()
+
+
+def _check(state: LogState) -> None:
+    """Check everything from the recovery point on, segment by segment; cut a torn tail."""
+    point = state.checkpoint.recovery_point
+    bases = [segment.base_offset for segment in state.segments]
+    first = max(bisect_right(bases, state.checkpoint.segment) - 1, 0)
+    _load_sealed(state, first)
+    durable = max(state.control.flushed, point)
+    for number, segment in enumerate(state.segments[first:], first):
+        behind = state.segments[number + 1 :]
+        at_point = segment.base_offset == state.checkpoint.segment
+        start = state.checkpoint.position if at_point else 0
+        damage = _check_segment(state, segment, start, point if at_point else segment.base_offset)
+        if damage is None and behind and segment.next_offset < behind[0].base_offset:
+            reason = f"the file ends here, and the next segment begins at {behind[0].base_offset}"
+            damage = Damage(segment.size, segment.next_offset, reason, short=True)
+        if damage is not None:
+            _cut(state, number, damage, durable, later=any(s.file.size() for s in behind))
+            break
+        if behind:
+            segment.finish()
+    if state.log_start <= state.end_offset < durable:
+        end = Damage(state.active.size, state.end_offset, "the file ends here")
+        raise corrupt(
+            segment_path(state.directory, state.active.base_offset),
+            end,
+            f"records up to offset {durable - 1} had been flushed",
+        )
+
+
+def _check_segment(state: LogState, segment: Segment, start: int, offset: int) -> Damage | None:
+    """Scan one segment, rebuild its indexes and the epochs; returns the first damage."""
+    size = segment.file.size()
+    if start > size:
+        path = segment_path(state.directory, segment.base_offset)
+        ends = Damage(size, offset, f"the file ends before byte {start}")
+        raise corrupt(path, ends, "everything up to there had been flushed")
+    segment.recover_from(start, offset)
+    batches, damage = scan(segment.file, start, size, offset)
+    state.report.scanned_bytes += size - start
+    state.epochs.truncate(offset)
+    for position, header in batches:
+        segment.note(position, header)
+        segment.size = position + header.size
+        if state.epochs.assign(header.leader_epoch, header.base_offset):
+            state.epochs_changed = True
+    return damage
+
+
+def _cut(state: LogState, number: int, damage: Damage, durable: int, later: bool) -> None:
+    """Cut the log at the damage, if a crash explains it; keep whole batches beside it."""
+    segment = state.segments[number]
+    path = segment_path(state.directory, segment.base_offset)
+    cut = judge(path, segment.file, segment.file.size(), damage, durable, later)
+    if cut.kept_as is not None:
+        publish(state.disk, cut.kept_as, segment.file.read_at(cut.position, cut.size))
+    if cut.size:
+        state.report.cuts.append(cut)
+    for after in reversed(state.segments[number + 1 :]):
+        size = after.file.size()
+        after_path = segment_path(state.directory, after.base_offset)
+        if size:
+            kept = f"{after_path}.0.cut"
+            state.disk.rename(after_path, kept)
+            state.report.cuts.append(Cut(after_path, 0, size, after.base_offset, kept))
+        after.delete()
+        state.segments.pop()
+    state.disk.sync_dir(state.directory)
+    segment.truncate(damage.position, damage.offset)
+    segment.sync()

@@ -1,0 +1,355 @@
+"""A partition log as one process knows it: its segments, its files, and how they change.
+
+`partition_log` decides who may change it and when; here is *how*, and above all in which order, so
+that a crash after any step leaves a log that opens with a prefix of what it was:
+
+- growing: (new segment) -> batches -> index entries -> published end;
+- cutting the end off: recovery point and `flushed` down, durably -> later segments, last first ->
+  the file itself -> everything synced;
+- cutting the start off: the new start, durably -> old segments, first first.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from dataclasses import replace
+
+from craft2.disk import Buffer, Disk, FileSlice
+from craft2.record_batch import BatchHeader
+from phase1_file_queue.control_page import ControlPage, Published
+from phase1_file_queue.leader_epochs import LeaderEpochs
+from phase1_file_queue.log_config import LogConfig, OffsetOutOfRange
+from phase1_file_queue.log_files import CONTROL, EPOCHS, Checkpoint, segment_bases
+from phase1_file_queue.producer_state import (
+    ProducerState,
+    drop_snapshots,
+    restore_snapshot,
+    save_snapshot,
+)
+from phase1_file_queue.recovery import RecoveryReport
+from phase1_file_queue.segment import SUFFIXES, Segment, segment_path
+
+CHECKPOINT_BYTES = 64 * 1024**2  # a recovery point at least every so many flushed bytes
+_MAX_RELATIVE = 2**31 - 1
+
+
+class LogState:
+    """See the module. Not thread-safe; the caller holds the locks that its change needs.
+
+    Invariant: segments are ascending and without a hole, and the last one is the active one.
+    """
+
+    def __init__(
+        self, disk: Disk, directory: str, config: LogConfig, producers: ProducerState | None
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.config = config
+        self.producers = producers
+        self.users = disk.lock(os.path.join(directory, ".users"))  # everybody, shared
+        self.writers = disk.lock(os.path.join(directory, ".writers"))  # who may append
+        self.append_lock = disk.lock(os.path.join(directory, ".append"))  # who is appending now
+        self.control = ControlPage(disk, os.path.join(directory, CONTROL))
+        self.checkpoint = Checkpoint()
+        self.report = RecoveryReport(clean=True)
+        self.epochs = LeaderEpochs()
+        self.epochs_changed = False
+        self.segments: list[Segment] = []
+        self.log_start = 0
+        self.published: Published | None = None  # as last published, or read, by this process
+        self._names_synced = -1  # segments up to this base offset have durable names
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def end_offset(self) -> int:
+        return self.segments[-1].next_offset
+
+    def new_segment(self, base_offset: int) -> Segment:
+        """Make an empty segment the active one."""
+        segment = Segment(self.disk, self.directory, base_offset, self.config, grows=True)
+        self.segments.append(segment)
+        return segment
+
+    def publish(self) -> None:
+        """Tell the other processes where the log starts and ends now."""
+        active = self.active
+        self.published = Published(
+            self.log_start,
+            active.base_offset,
+            active.size,
+            active.next_offset,
+            active.max_timestamp,
+            active.max_timestamp_offset,
+            self.epochs.latest,
+        )
+        self.control.publish(self.published)
+
+    # Growing.
+
+    def append(self, data: Buffer, batches: list[tuple[int, BatchHeader]]) -> None:
+        """Append whole batches with final offsets, and publish the new end.
+
+        batches: (position within data, header). Raises DiskError: see `restore_end`.
+        """
+        if self.checkpoint.clean:  # before the first byte: from now on a crash needs recovery
+            self._save_checkpoint(clean=False)
+        self.control.dirty = True
+        if self._must_roll(len(data), batches):
+            self.active.finish()
+            if self.producers is not None:
+                save_snapshot(self.disk, self.directory, self.end_offset, self.producers)
+            self.new_segment(self.end_offset)
+        self.active.append(data, batches)
+        for _, header in batches:
+            if self.epochs.assign(header.leader_epoch, header.base_offset):
+                self.epochs_changed = True
+            if self.producers is not None:
+                self.producers.update(header)
+        if self.epochs_changed and self.config.access == "shared":
+            self.save_epochs()
+        self.publish()
+        self.control.dirty = False
+
+    def restore_end(self) -> None:
+        """Remove what an append left behind that failed, or whose process died in the middle."""
+        assert self.published is not None
+        base, position, end = self.published[1:4]
+        self.segments = [segment for segment in self.segments if segment.base_offset <= base]
+        for unpublished in segment_bases(self.disk, self.directory):
+            if unpublished > base:
+                for suffix in SUFFIXES:
+                    path = segment_path(self.directory, unpublished, suffix)
+                    if self.disk.exists(path):
+                        self.disk.unlink(path)
+        self.active.truncate(position, end)
+        self.control.dirty = False
+
+    def _must_roll(self, size: int, batches: list[tuple[int, BatchHeader]]) -> bool:
+        active, last = self.active, batches[-1][1]
+        first = active.first_timestamp
+        return active.size > 0 and (
+            active.size + size > self.config.segment_bytes
+            or active.indexes_full
+            or last.last_offset - active.base_offset > _MAX_RELATIVE
+            or (first is not None and last.max_timestamp - first > self.config.segment_ms)
+        )
+
+    # Reading.
+
+    def slice(self, offset: int, end: int, max_bytes: int) -> FileSlice:
+        """Batches from the one with `offset`, none with `end` or later; see PartitionLog.read."""
+        number = bisect_right(self.segments, offset, key=lambda s: s.base_offset) - 1
+        for segment in self.segments[number:] if offset < end else []:
+            found = segment.locate(offset)
+            if found is None:
+                continue
+            position, header = found
+            limit = segment.size
+            if end < segment.next_offset:
+                bound = segment.locate(end)
+                limit = bound[0] if bound else limit
+            stop = min(limit, position + max(max_bytes, header.size))
+            return segment.slice(position, max(stop, position))
+        return self.active.slice(self.active.size, self.active.size)
+
+    def check_offset(self, offset: int) -> None:
+        """Raises OffsetOutOfRange for an offset that is not from the log's start to its end."""
+        if not self.log_start <= offset <= self.end_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset}: the log {self.directory!r} holds {self.log_start} to "
+                f"{self.end_offset}",
+                "start again at the log's start, or at its end",
+            )
+
+    # Making durable.
+
+    def unflushed(self) -> list[Segment]:
+        """The segments that hold something not yet known to be durable."""
+        flushed = self.control.flushed
+        return [segment for segment in self.segments if segment.next_offset > flushed]
+
+    def sync(self, segments: list[Segment]) -> None:
+        """Sync the batches of `segments`, and all segments' names. Raises DiskError."""
+        for segment in segments:
+            segment.sync()
+        newest = segments[-1].base_offset if segments else -1
+        if newest > self._names_synced:
+            self.disk.sync_dir(self.directory)
+            self._names_synced = newest
+
+    def checkpoint_is_due(self, segment: Segment, position: int) -> bool:
+        """Whether a crash would now have too much to check: a new segment, or enough bytes."""
+        last = self.checkpoint
+        return segment.base_offset != last.segment or position - last.position >= CHECKPOINT_BYTES
+
+    def move_recovery_point(self, offset: int, segment: Segment, position: int) -> None:
+        """Everything before `offset` is synced: note that; the indexes become durable with it."""
+        for each in self.segments:
+            if each.next_offset > self.checkpoint.recovery_point:
+                each.sync_indexes()
+        self.save_epochs()
+        self._save_checkpoint(recovery_point=offset, at=(segment.base_offset, position))
+
+    def save_epochs(self) -> None:
+        if self.epochs_changed:
+            self.epochs.save(self.disk, os.path.join(self.directory, EPOCHS))
+            self.epochs_changed = False
+
+    def _save_checkpoint(
+        self,
+        *,
+        log_start: int | None = None,
+        recovery_point: int | None = None,
+        at: tuple[int, int] | None = None,
+        clean: bool = False,
+    ) -> None:
+        """Change some fields of the checkpoint, durably; others may have written it meanwhile."""
+        now = Checkpoint.load(self.disk, self.directory) or self.checkpoint
+        segment, position = at or (now.segment, now.position)
+        self.checkpoint = replace(
+            now,
+            log_start=now.log_start if log_start is None else log_start,
+            recovery_point=now.recovery_point if recovery_point is None else recovery_point,
+            segment=segment,
+            position=position,
+            clean=clean,
+        )
+        self.checkpoint.save(self.disk, self.directory)
+
+    # Cutting the start off.
+
+    def advance_start(self, offset: int) -> None:
+        """Make `offset` the log's start; segments entirely before it are deleted."""
+        self.check_offset(offset)
+        if offset == self.log_start:
+            return
+        self.log_start = offset
+        self.epochs.advance(offset)
+        self.epochs_changed = True
+        self.save_epochs()
+        self._save_checkpoint(log_start=offset)
+        self.publish()
+        while len(self.segments) > 1 and self.segments[0].next_offset <= offset:
+            self.segments.pop(0).delete()
+        if self.producers is not None:
+            drop_snapshots(self.disk, self.directory, before=offset, after=self.end_offset)
+
+    def retain(self, now_ms: int) -> None:
+        """Delete whole segments, oldest first, as retention_bytes and retention_ms say."""
+        excess = 0
+        if self.config.retention_bytes is not None:
+            excess = sum(s.size for s in self.segments) - self.config.retention_bytes
+        oldest = now_ms - (self.config.retention_ms or 0)
+        start = self.log_start
+        for segment in self.segments[:-1]:
+            expired = self.config.retention_ms is not None and segment.max_timestamp < oldest
+            if segment.size > excess and not expired:
+                break
+            excess -= segment.size
+            start = segment.next_offset
+        self.advance_start(max(start, self.log_start))
+
+    # Cutting the end off.
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove every batch that has a record at or after `offset`."""
+        if offset >= self.end_offset:
+            return
+        self.check_offset(offset)
+        number = bisect_right(self.segments, offset, key=lambda s: s.base_offset) - 1
+        found = self.segments[number].locate(offset)
+        position, end = (found[0], found[1].base_offset) if found else (0, offset)
+        self._lower_durable(end, (self.segments[number].base_offset, position))
+        for segment in reversed(self.segments[number + 1 :]):
+            segment.delete()
+            self.segments.pop()
+        self.disk.sync_dir(self.directory)
+        active = self.segments.pop()
+        active.close()
+        active = self.new_segment(active.base_offset)  # its indexes get room to grow again
+        active.truncate(position, end)
+        active.sync()
+        self.epochs.truncate(end)
+        self.epochs_changed = True
+        self.save_epochs()
+        if self.producers is not None:
+            drop_snapshots(self.disk, self.directory, after=end)
+            self.replay_producers(end)
+        self.publish()
+
+    def reset_to(self, offset: int) -> None:
+        """Remove everything and continue, empty, at `offset`."""
+        self.truncate_to(self.log_start)
+        for segment in self.segments[:-1]:
+            segment.delete()
+        old = self.segments[-1]
+        self.segments.clear()
+        if old.base_offset == offset:
+            old.truncate(0, offset)
+            self.segments.append(old)
+        else:
+            self._lower_durable(min(offset, old.next_offset), (old.base_offset, 0))
+            self.new_segment(offset)
+            self.disk.sync_dir(self.directory)
+        self.log_start = offset
+        self.epochs.truncate(0)
+        self.epochs_changed = True
+        self.save_epochs()
+        self._save_checkpoint(log_start=offset, recovery_point=offset, at=(offset, 0))
+        if old.base_offset != offset:
+            old.delete()
+        if self.producers is not None:
+            drop_snapshots(self.disk, self.directory, before=2**63, after=-1)
+            self.producers.restore(b"")
+        self.publish()
+
+    def _lower_durable(self, offset: int, at: tuple[int, int]) -> None:
+        """Promise no more than `offset`, durably, before anything behind it goes."""
+        if offset < self.checkpoint.recovery_point or self.checkpoint.clean:
+            if offset <= self.checkpoint.recovery_point:
+                self._save_checkpoint(recovery_point=offset, at=at)
+            else:
+                self._save_checkpoint()
+        if offset < self.control.flushed:
+            self.control.flushed = offset
+            self.control.sync()
+
+    def replay_producers(self, upto: int) -> None:
+        """Rebuild the producer state as it is before `upto`: a snapshot, then what follows it."""
+        if self.producers is None:
+            return
+        start = restore_snapshot(self.disk, self.directory, upto, self.producers)
+        for segment in self.segments:
+            if segment.next_offset > start:
+                for _, header in segment.headers():
+                    if start <= header.base_offset < upto:
+                        self.producers.update(header)
+
+    # Leaving.
+
+    def leave_clean(self) -> None:
+        """Nobody else is here and all is synced: leave so that opening need not check anything."""
+        now = Checkpoint.load(self.disk, self.directory)
+        if now is None or not now.clean:
+            self.save_epochs()
+            if self.producers is not None:
+                save_snapshot(self.disk, self.directory, self.end_offset, self.producers)
+            for segment in self.segments:
+                segment.close(trim=True)
+            at = (self.active.base_offset, self.active.size)
+            self._save_checkpoint(
+                log_start=self.log_start, recovery_point=self.end_offset, at=at, clean=True
+            )
+        self.control.serving = False
+
+    def release(self) -> None:
+        """Give back locks, mapped memory and files."""
+        for segment in self.segments:
+            segment.close()
+        self.control.close()
+        for lock in (self.append_lock, self.writers, self.users):
+            lock.close()

@@ -1,0 +1,392 @@
+"""A partition as a log: record batches appended to segments, read back from any offset.
+
+    producer -> append -> [segment 0][segment 4096][active segment] -> read -> consumer
+                                                                ^ end offset, published
+                           ^ log start        ^ flushed: survives a power cut
+
+The parts: `segment` (file and indexes), `log_opening` (what happens on opening, above all after a
+crash), `control_page` (how processes share it), `group_commit` (how syncs are shared),
+`leader_epochs` and `producer_state` (what replication and idempotence need from it).
+
+`append_*` never syncs. `flush` does, and `append_durably` joins the two by the flush policy; so a
+thread, an event loop or a simulator can decide for itself when to wait for the disk.
+
+>>> import tempfile
+>>> from craft2.record_batch import encode_values
+>>> with PartitionLog(tempfile.mkdtemp() + "/flights-0") as log:
+...     log.append_durably(encode_values([b"UA 1545", b"UA 1714"]), epoch=0)
+...     [record.value for record in log.records(1)]
+AppendResult(first_offset=0, last_offset=1, duplicate=False)
+[b'UA 1714']
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+from craft2.clock import Clock, SystemClock
+from craft2.disk import Buffer, Disk, DiskError, FileSlice, RealDisk
+from craft2.record_batch import BatchHeader, Record, decode, iter_headers, stamp_into, verify
+from phase1_file_queue.group_commit import GroupCommit
+from phase1_file_queue.log_config import (
+    BadBatch,
+    LogConfig,
+    LogError,
+    LogFailed,
+    RecordTooLarge,
+)
+from phase1_file_queue.log_opening import open_log, reload_log
+from phase1_file_queue.log_state import LogState
+from phase1_file_queue.producer_state import AppendResult, ProducerState
+
+_Batches = list[tuple[int, BatchHeader]]
+
+
+class PartitionLog:
+    """See the module. Threads may share one object; processes each open their own (`access`).
+
+    Offsets: `log_start` <= any readable offset < `end_offset`; `flushed` <= `end_offset`.
+    `recovery` says what opening it did.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        config: LogConfig | None = None,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        producer_state: ProducerState | None = None,
+    ) -> None:
+        """Open the log, or make a new one in a missing or empty directory.
+
+        Raises CorruptLog (damage that no crash explains), LogInUse, NotALog, DiskError.
+        """
+        self.directory = os.fspath(directory)
+        self.config = config or LogConfig()
+        self._disk = disk or RealDisk()
+        self._clock = clock or SystemClock()
+        self._producers = producer_state
+        self._mutex = threading.RLock()  # guards everything below; held for microseconds
+        self._flush_mutex = threading.Lock()  # taken before _mutex; held while the disk syncs
+        self._failed: Exception | None = None
+        self._pid = os.getpid()
+        self._closed = False
+        self._state: LogState = open_log(self._disk, self.directory, self.config, self._producers)
+        self.recovery = self._state.report
+        self._commit = GroupCommit(
+            self.flush, self.config.flush_policy, self.config.flush_interval_ms, self._clock
+        )
+
+    # What it holds.
+
+    @property
+    def log_start(self) -> int:
+        """The first offset that can be read."""
+        return self._look().log_start
+
+    @property
+    def end_offset(self) -> int:
+        """The next offset to be written."""
+        return self._look().end_offset
+
+    @property
+    def flushed(self) -> int:
+        """Everything before this offset survives a power cut."""
+        return min(self._state.control.flushed, self.end_offset)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments together."""
+        with self._mutex:
+            return sum(segment.size for segment in self._look().segments)
+
+    @property
+    def segment_bases(self) -> list[int]:
+        """The base offsets of the segments."""
+        with self._mutex:
+            return [segment.base_offset for segment in self._look().segments]
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """(e, end): the largest leader epoch e <= `epoch` here and its end offset, or (-1, -1)."""
+        with self._mutex:
+            return self._look().epochs.end_offset(epoch, self.end_offset)
+
+    # Appending.
+
+    def append_as_leader(self, batch: Buffer, epoch: int) -> AppendResult:
+        """Give the batches the next offsets and this leader's epoch, and append them.
+
+        batch: one or more whole record batches of format 2, one behind the other.
+        epoch: the leader epoch, 0 or more, never less than the log's latest.
+
+        Raises BadBatch, RecordTooLarge, DiskError (then nothing was appended), LogFailed.
+        """
+        with self._mutex, self._appending() as state:
+            state.epochs.check(epoch)
+            data = bytearray(batch)
+            batches: _Batches = []
+            offset = first = state.end_offset
+            for position, header in self._batches(data):
+                if header.count != header.last_offset_delta + 1:
+                    raise BadBatch(
+                        f"the batch at byte {position} has {header.count} records and a last "
+                        f"offset delta of {header.last_offset_delta}",
+                        "a new batch has offsets without gaps, and at least one record",
+                    )
+                if self._producers is not None:
+                    duplicate = self._producers.check(header)
+                    if duplicate is not None:
+                        return duplicate
+                stamp_into(data, position, offset, epoch)
+                header = header._replace(base_offset=offset, leader_epoch=epoch)
+                batches.append((position, header))
+                offset = header.next_offset
+            self._write(state, data, batches)
+            return AppendResult(first, offset - 1)
+
+    def append_as_follower(self, batches: Buffer) -> AppendResult:
+        """Append batches as a leader numbered them: offsets and epochs stay as they are.
+
+        Raises BadBatch if they do not continue this log; else as `append_as_leader`.
+        """
+        with self._mutex, self._appending() as state:
+            found: _Batches = []
+            offset, epoch = state.end_offset, state.epochs.latest
+            for position, header in self._batches(batches):
+                if header.base_offset < offset or header.leader_epoch < epoch:
+                    raise BadBatch(
+                        f"the batch at byte {position} has offset {header.base_offset} and leader "
+                        f"epoch {header.leader_epoch}; the log continues at offset {offset}, "
+                        f"epoch {epoch} or later",
+                        "fetch from the log's end offset, after truncating to where the logs agree",
+                    )
+                found.append((position, header))
+                offset, epoch = header.next_offset, header.leader_epoch
+            self._write(state, batches, found)
+            return AppendResult(found[0][1].base_offset, offset - 1)
+
+    def append_durably(self, batch: Buffer, epoch: int = 0) -> AppendResult:
+        """`append_as_leader`, then wait as the flush policy says; threads share the syncs."""
+        result = self.append_as_leader(batch, epoch)
+        self._commit.wait(result.last_offset + 1)
+        return result
+
+    def _batches(self, data: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of each batch in `data`, checked; raises for anything else."""
+        position = 0
+        while position < len(data) or position == 0:
+            header = verify(data, position)  # raises BatchTooShort, CorruptBatch
+            if header.magic != 2:
+                raise BadBatch(
+                    f"the batch at byte {position} has format {header.magic}",
+                    "encode it again with craft2.record_batch.encode: only format 2 is written",
+                )
+            if header.size > self.config.max_message_bytes:
+                raise RecordTooLarge(
+                    f"a batch of {header.size} bytes; the limit is {self.config.max_message_bytes}",
+                    "send smaller batches, or raise max_message_bytes",
+                )
+            yield position, header
+            position += header.size
+
+    @contextlib.contextmanager
+    def _appending(self) -> Iterator[LogState]:
+        """The right to append: the kernel lock if the log is shared, and an up-to-date state."""
+        self._check_usable()
+        if self.config.access == "read":
+            raise LogError("this log was opened to read", 'open it with access="shared"')
+        if self.config.access == "exclusive":
+            yield self._state
+            return
+        self._state.append_lock.acquire()
+        try:
+            reload_log(self._state, repair=True)
+            yield self._state
+        finally:
+            self._state.append_lock.release()
+
+    def _write(self, state: LogState, data: Buffer, batches: _Batches) -> None:
+        """Append, or leave the log as it was; if even that fails it must not be used any more."""
+        try:
+            state.append(data, batches)
+        except DiskError:
+            try:
+                state.restore_end()
+            except DiskError as error:
+                self._failed = error
+            raise
+
+    # Making it durable.
+
+    def flush(self) -> int:
+        """Sync everything appended so far, by whomever; returns the offset it reaches to.
+
+        Raises DiskError, after which the log is unusable (LogFailed): nobody knows what a failed
+        sync has left behind, and the next one may report success (`craft2.disk`, fact 4).
+        """
+        with self._flush_mutex:
+            with self._mutex:
+                self._check_usable()
+                state = self._look()
+                segments, target, position = state.unflushed(), state.end_offset, state.active.size
+            if not segments:
+                return target
+            try:
+                state.sync(segments)
+            except DiskError as error:
+                self._failed = error
+                raise
+            with self._mutex:
+                state.control.flushed = max(target, state.control.flushed)
+                due = state.checkpoint_is_due(segments[-1], position)
+                if due and self.config.access != "read":
+                    with self._appending():
+                        state.move_recovery_point(target, segments[-1], position)
+            return target
+
+    # Reading.
+
+    def read(self, offset: int, max_bytes: int, upto: int | None = None) -> FileSlice:
+        """Batches from the one that holds `offset` on, as a slice of one segment's file.
+
+        The first batch comes whole, however large (KIP-74); the last may be cut at `max_bytes`;
+        the first records may lie before `offset`. Empty if `offset` is the end.
+
+        upto: no record at or after this offset (a batch's first), such as the high watermark.
+        Raises OffsetOutOfRange.
+        """
+        with self._mutex:
+            state = self._look()
+            state.check_offset(offset)
+            end = state.end_offset if upto is None else min(upto, state.end_offset)
+            return state.slice(offset, end, max_bytes)
+
+    def batches(
+        self, offset: int | None = None, upto: int | None = None, max_bytes: int = 1024**2
+    ) -> Iterator[bytes]:
+        """Whole batches, one at a time, from the one with `offset` (the log's start) to the end."""
+        offset = self.log_start if offset is None else offset
+        while True:
+            data = self.read(offset, max_bytes, upto).read()
+            position = 0
+            for position, header in iter_headers(data):
+                yield data[position : position + header.size]
+                offset = header.next_offset
+            if not data:
+                return
+
+    def records(self, offset: int | None = None, upto: int | None = None) -> Iterator[Record]:
+        """Records, one at a time, from exactly `offset` (the log's start) to the end."""
+        offset = self.log_start if offset is None else offset
+        for batch in self.batches(offset, upto):
+            for record in decode(batch):
+                if record.offset >= offset and (upto is None or record.offset < upto):
+                    yield record
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record not earlier than `timestamp` ms; None if none."""
+        with self._mutex:
+            state = self._look()
+            for segment in state.segments:
+                found = segment.locate_timestamp(timestamp, state.log_start)
+                if found is not None:
+                    return found
+        return None
+
+    def _look(self) -> LogState:
+        """The state as published: unless this object alone writes, others may have moved it."""
+        if self._closed:
+            raise LogFailed(f"the log {self.directory!r} is closed", "open it again")
+        if self.config.access != "exclusive":
+            with self._mutex:
+                reload_log(self._state, repair=False)
+        return self._state
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise LogFailed(
+                f"the log {self.directory!r} was opened before this process was forked",
+                "open it in the child: two processes must not share one object's locks",
+            )
+        if self._closed:
+            raise LogFailed(f"the log {self.directory!r} is closed", "open it again")
+        if self._failed is not None:
+            raise LogFailed(
+                f"the log {self.directory!r} stopped after an error: {self._failed}",
+                "mend the disk, then open the log again: what was acknowledged is there",
+            ) from self._failed
+
+    # Shrinking.
+
+    def advance_start(self, offset: int) -> None:
+        """Make `offset` the log's start (DeleteRecords); segments entirely before it go."""
+        self._shrink(lambda state: state.advance_start(offset), writers=("exclusive", "shared"))
+
+    def apply_retention(self, now_ms: int | None = None) -> list[int]:
+        """Delete the oldest whole segments as the settings say; returns their base offsets.
+
+        Never deletes the active segment. now_ms: milliseconds since 1970; the clock's, if None.
+        """
+        now = self._clock.now_ms() if now_ms is None else now_ms
+        before = self.segment_bases
+        self._shrink(lambda state: state.retain(now), writers=("exclusive", "shared"))
+        return [base for base in before if base not in self.segment_bases]
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove every batch with a record at or after `offset` (a follower that diverged)."""
+        self._shrink(lambda state: state.truncate_to(offset), writers=("exclusive",))
+
+    def reset_to(self, offset: int) -> None:
+        """Remove everything and continue, empty, at `offset` (a snapshot was installed)."""
+        self._shrink(lambda state: state.reset_to(offset), writers=("exclusive",))
+
+    def _shrink(self, change: Callable[[LogState], None], writers: tuple[str, ...]) -> None:
+        if self.config.access not in writers:
+            raise LogError(
+                f"the log {self.directory!r} is open with access={self.config.access!r}",
+                f"open it with access={writers[0]!r} for this",
+            )
+        with self._flush_mutex, self._mutex, self._appending() as state:
+            try:
+                change(state)
+            except DiskError as error:
+                self._failed = error
+                raise
+            self._commit.reset(state.end_offset)
+
+    # Closing.
+
+    def close(self) -> None:
+        """Flush; and if nobody else has the log open, leave it so that opening checks nothing."""
+        if self._closed:
+            return
+        self._commit.close()
+        with self._flush_mutex, self._mutex:
+            self._closed = True
+            state = self._state
+            try:
+                if self._failed is None and state.users.acquire(wait=False):
+                    reload_log(state, repair=True)
+                    state.sync(state.unflushed())
+                    state.control.flushed = state.end_offset
+                    state.leave_clean()
+                elif self._failed is None and self.config.access != "read":
+                    state.sync(state.unflushed())
+            finally:
+                state.release()
+
+    def __enter__(self) -> PartitionLog:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()

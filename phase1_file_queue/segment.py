@@ -1,0 +1,215 @@
+"""One segment: a file of record batches, and the two sparse indexes into it.
+
+    00000000000000004096.log          batches, one behind the other, as they came
+    00000000000000004096.index        offset -> position      (offset_index.OffsetIndex)
+    00000000000000004096.timeindex    timestamp -> offset     (offset_index.TimeIndex)
+
+The name is the offset of the first record, 20 digits wide so that names sort like numbers.
+
+A segment knows nothing of locks, other segments or durability; that is `partition_log`'s part. It
+promises this: `size` bytes of the file are whole batches with growing offsets from `base_offset`
+to `next_offset`, whatever lies behind them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from craft2.disk import Buffer, Disk, FileSlice
+from craft2.record_batch import HEADER_SIZE, BatchHeader, decode, iter_headers, read_header
+from phase1_file_queue.log_config import LogConfig
+from phase1_file_queue.offset_index import OffsetIndex, TimeIndex
+
+SUFFIXES = (".log", ".index", ".timeindex")
+_WALK_BYTES = 16 * 1024
+_SCAN_BYTES = 4 * 1024 * 1024
+
+
+def segment_path(directory: str, base_offset: int, suffix: str = ".log") -> str:
+    """The path of one of a segment's files.
+
+    >>> segment_path("flights-0", 4096)
+    'flights-0/00000000000000004096.log'
+    """
+    return os.path.join(directory, f"{base_offset:020d}{suffix}")
+
+
+class Segment:
+    """See the module. `size`, `next_offset` and the largest timestamp are set by who opens it."""
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, config: LogConfig, *, grows: bool
+    ) -> None:
+        """grows: whether batches may still be appended, so that its indexes need room."""
+        self.base_offset = base_offset
+        self.directory = directory
+        self._disk = disk
+        self._interval = config.index_interval_bytes
+        self.file = disk.open(segment_path(directory, base_offset), "create")
+        room = config.max_index_bytes if grows else None
+        self.offset_index = OffsetIndex(disk, self._path(".index"), base_offset, room)
+        self.time_index = TimeIndex(disk, self._path(".timeindex"), base_offset, room)
+        self.size = 0
+        self.next_offset = base_offset
+        self.max_timestamp = -1
+        self.max_timestamp_offset = base_offset
+        self._first_timestamp: int | None = None
+
+    def _path(self, suffix: str) -> str:
+        return segment_path(self.directory, self.base_offset, suffix)
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """The largest timestamp of the first batch: rolling by age counts from it."""
+        if self._first_timestamp is None and self.size:
+            self._first_timestamp = read_header(self.file.read_at(0, HEADER_SIZE)).max_timestamp
+        return self._first_timestamp
+
+    @property
+    def indexes_full(self) -> bool:
+        return self.offset_index.full or self.time_index.full
+
+    def append(self, data: Buffer, batches: list[tuple[int, BatchHeader]]) -> None:
+        """Write whole batches behind the last one, with their final offsets.
+
+        data: the batches' bytes. batches: (position within data, header) of each.
+        """
+        self.file.write_at(self.size, data)
+        for position, header in batches:
+            self.note(self.size + position, header)
+        self.size += len(data)
+
+    def note(self, position: int, header: BatchHeader) -> None:
+        """Take in that a batch lies at `position`: indexes, next offset, largest timestamp."""
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.max_timestamp_offset = header.base_offset
+        due = position - self.offset_index.last_position() > self._interval
+        if due and not self.indexes_full:
+            self.offset_index.append(header.base_offset, position)
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        self.next_offset = header.next_offset
+
+    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """(position, header) of the first batch that ends after `offset`; None behind the last."""
+        _, position = self.offset_index.lookup(offset)
+        for found, header in self.headers(position):
+            if header.next_offset > offset:
+                return found, header
+        return None
+
+    def locate_timestamp(self, timestamp: int, log_start: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record from `log_start` on not before `timestamp`."""
+        if self.max_timestamp < timestamp:
+            return None
+        start = self.locate(self.time_index.lookup(timestamp))
+        for position, header in self.headers(start[0] if start else 0):
+            if header.max_timestamp >= timestamp:
+                for record in decode(self.file.read_at(position, header.size)):
+                    if record.timestamp >= timestamp and record.offset >= log_start:
+                        return record.offset, record.timestamp
+        return None
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of each batch from the one at `position` on, without reading more.
+
+        Reads ahead in steps that grow, as a lookup needs little and a scan everything.
+        """
+        step = _WALK_BYTES
+        while position < self.size:
+            window = self.file.read_at(position, min(step, self.size - position))
+            used = 0
+            for at, header in iter_headers(window):
+                yield position + at, header
+                used = at + header.size
+            if used == 0:  # larger than the window: the header is enough
+                header = read_header(window)
+                yield position, header
+                used = header.size
+            position += used
+            step = min(step * 4, _SCAN_BYTES)
+
+    def slice(self, position: int, end: int) -> FileSlice:
+        """The bytes from `position` to `end`, to be read or sent."""
+        return FileSlice(self.file, position, end - position)
+
+    def sync(self) -> None:
+        """Make the batches durable. (Not the indexes: they can be rebuilt.)"""
+        self.file.sync()
+
+    def sync_indexes(self) -> None:
+        self.offset_index.sync()
+        self.time_index.sync()
+
+    def truncate(self, position: int, next_offset: int) -> None:
+        """Cut the segment at a batch's `position`; the records from `next_offset` on are gone."""
+        self.file.truncate(position)
+        self._first_timestamp = self._first_timestamp if position else None
+        self.forget_from(position, next_offset)
+
+    def load_max_timestamp(self) -> None:
+        """Find the largest timestamp again: the time index has it up to its last entry."""
+        last = self.time_index.last()
+        start = 0
+        if last:
+            self.max_timestamp, self.max_timestamp_offset = last
+            start = self.offset_index.last_position()
+        for _, header in self.headers(start):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = header.base_offset
+
+    def finish(self) -> None:
+        """The segment gets no more batches: give the time index its last word."""
+        self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+
+    def forget_from(self, position: int, offset: int) -> None:
+        """Let the segment end at `position` and `offset`, for now; the file stays as it is."""
+        self.size = position
+        self.next_offset = offset
+        self.offset_index.truncate(offset)
+        self.time_index.truncate(offset)
+        self.max_timestamp, self.max_timestamp_offset = -1, self.base_offset
+        self.load_max_timestamp()
+
+    def recover_from(self, position: int, offset: int) -> None:
+        """After a crash: trust nothing from `position` and `offset` on, above all no index."""
+        self.offset_index.recover(offset)
+        self.time_index.recover(offset)
+        self.forget_from(position, offset)
+
+    def load_sealed(self) -> bool:
+        """Take over a finished segment as it is; False if its indexes cannot be right."""
+        self.size = self.file.size()
+        last = self.time_index.last()
+        if last:
+            self.max_timestamp, self.max_timestamp_offset = last
+        indexed = self.offset_index.last_position()
+        if indexed >= max(self.size, 1) or (last is None and self.size):
+            return False
+        for _, header in self.headers(indexed):
+            self.next_offset = header.next_offset
+        return True
+
+    def refresh(self, size: int, next_offset: int) -> None:
+        """Another process has appended: take over the published end."""
+        self.size = size
+        self.next_offset = next_offset
+        self.offset_index.refresh()
+        self.time_index.refresh()
+
+    def close(self, *, trim: bool = False) -> None:
+        """Unmap the indexes. trim: also cut their files to size (nobody else may use them)."""
+        for index in (self.offset_index, self.time_index):
+            if trim:
+                index.trim()
+                index.sync()
+            index.close()
+
+    def delete(self) -> None:
+        """Remove the files' names; slices already given out can still be read."""
+        self.close()
+        for suffix in SUFFIXES:
+            if self._disk.exists(self._path(suffix)):
+                self._disk.unlink(self._path(suffix))

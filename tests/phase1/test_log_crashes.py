@@ -1,0 +1,370 @@
+"""Crashes of the log: at every call of many histories, and damage that is no crash."""
+
+import errno
+import json
+import os
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from craft2.clock import ManualClock
+from craft2.disk import DiskError
+from craft2.faulty_disk import SECTOR, FaultyDisk, crash_points
+from craft2.record_batch import encode_values
+from phase1_file_queue.log_config import CorruptLog, LogConfig, LogFailed
+from phase1_file_queue.partition_log import PartitionLog
+from phase1_file_queue.producer_state import AppendResult
+
+SMALL = LogConfig(segment_bytes=1500, index_interval_bytes=200, max_index_bytes=96)
+NO_FSYNC = replace(SMALL, flush_policy="never")
+
+
+def batch(first, count, size):
+    return encode_values([b"%d:" % (first + n) + b"x" * size for n in range(count)], timestamps=9)
+
+
+class Counting:
+    """A producer state that counts records: enough to see that it keeps in step with the log."""
+
+    def __init__(self):
+        self.count = 0
+
+    def check(self, header):
+        return None
+
+    def update(self, header):
+        self.count += header.count
+
+    def snapshot(self):
+        return b"%d" % self.count
+
+    def restore(self, data):
+        self.count = int(data or b"0")
+
+
+# A history is a list of steps: ("append", records, bytes each), ("flush",), ("truncate", back),
+# ("start", back), ("reset", ahead), ("reopen",). `Promise` keeps what the log must still have.
+
+
+class Promise:
+    def __init__(self):
+        self.clear()
+
+    def clear(self):
+        self.start = self.end = self.flushed = 0
+        self.removed = False  # an operation that removes records has begun
+
+    def run(self, disk, history, config):
+        self.clear()
+        log = PartitionLog("/t-0", config, disk=disk, producer_state=Counting())
+        for step in history:
+            match step:
+                case ("append", count, size):
+                    log.append_durably(batch(log.end_offset, count, size))
+                    self.end = log.end_offset
+                    if config.flush_policy == "batch":
+                        self.flushed = self.end
+                case ("flush",):
+                    self.flushed = log.flush()
+                case ("truncate", back):
+                    target = max(log.log_start, log.end_offset - back)
+                    self.flushed = min(self.flushed, target - 5)  # a batch goes as a whole
+                    log.truncate_to(target)
+                    self.end = log.end_offset
+                    self.flushed = log.flush()
+                case ("start", back):
+                    log.advance_start(max(log.log_start, log.end_offset - back))
+                    self.start = log.log_start
+                case ("reset", ahead):
+                    self.flushed = 0
+                    self.start = 0
+                    log.reset_to(log.end_offset + ahead)
+                    self.start = self.end = self.flushed = log.end_offset
+                case ("reopen",):
+                    log.close()
+                    log = PartitionLog("/t-0", config, disk=disk, producer_state=Counting())
+        log.close()
+        self.flushed = self.end
+
+
+def check_history(history, config, outcomes):
+    promise = Promise()
+    points = 0
+    for words, disk in crash_points(
+        lambda disk: promise.run(disk, history, config), outcomes=outcomes
+    ):
+        points += 1
+        killed = words.startswith("killed")
+        producers = Counting()
+        log = PartitionLog("/t-0", config, disk=disk, producer_state=producers)
+        assert log.log_start >= promise.start, words
+        kept = promise.end if killed and promise.flushed == promise.end else promise.flushed
+        assert log.end_offset >= kept, words
+        found = list(log.records())
+        # A prefix of what was written: offsets without a gap, each record with its own content.
+        assert [r.offset for r in found] == list(range(log.log_start, log.end_offset)), words
+        assert all(r.value.startswith(b"%d:" % r.offset) for r in found), words
+        # The indexes find every record, by offset and by time.
+        for record in found[:: max(1, len(found) // 5)]:
+            assert next(log.records(record.offset)) == record, words
+        if found:
+            assert log.offset_for_timestamp(9) == (log.log_start, 9), words
+        # It goes on, and what it adds survives the next crash.
+        log.append_as_leader(batch(log.end_offset, 2, 10), 0)
+        end = log.flush()
+        assert producers.count >= len(found), words
+        again = PartitionLog("/t-0", config, disk=disk.power_loss(keep=0.0))
+        assert again.end_offset == end, words
+        assert sum(1 for _ in again.records()) == end - again.log_start, words
+    return points
+
+
+APPENDS = [("append", n, size) for n, size in [(1, 10), (3, 300), (2, 700), (1, 10), (5, 40)]]
+HISTORIES = {
+    "appends": APPENDS,
+    "reopened": [*APPENDS, ("reopen",), *APPENDS],
+    "truncated": [*APPENDS, ("truncate", 6), *APPENDS, ("truncate", 20)],
+    "started later": [*APPENDS, ("start", 3), *APPENDS, ("start", 0), ("append", 1, 10)],
+    "reset": [*APPENDS, ("reset", 100), *APPENDS, ("reset", 0), *APPENDS],
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+@pytest.mark.parametrize("config", [SMALL, NO_FSYNC], ids=["fsync", "never"])
+def test_a_crash_at_any_call_keeps_a_prefix_with_all_that_was_promised(name, config):
+    assert check_history(HISTORIES[name], config, outcomes=2) > 50
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("append"), st.integers(1, 4), st.sampled_from([5, 100, 500, 1200])),
+    st.tuples(st.just("flush")),
+    st.tuples(st.just("truncate"), st.integers(0, 9)),
+    st.tuples(st.just("start"), st.integers(0, 9)),
+    st.tuples(st.just("reset"), st.integers(0, 9)),
+    st.tuples(st.just("reopen")),
+)
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.lists(STEPS, max_size=5), st.sampled_from([SMALL, NO_FSYNC]))
+def test_crashes_of_random_histories(history, config):
+    assert check_history(history, config, outcomes=2) > 0
+
+
+@pytest.mark.prove
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, max_size=10), st.sampled_from([SMALL, NO_FSYNC]))
+def test_crashes_of_many_random_histories(history, config):
+    assert check_history(history, config, outcomes=6) > 0
+
+
+def written(disk, count=6, *, flush=True, close=False, size=600):
+    """A log with one segment of `count` batches of one record."""
+    log = PartitionLog("/t-0", LogConfig(), disk=disk)
+    for _ in range(count):
+        log.append_as_leader(batch(log.end_offset, 1, size), 0)
+    if flush:
+        log.flush()
+    if close:
+        log.close()
+    return log
+
+
+LOG = "/t-0/" + "0" * 20 + ".log"
+
+
+def damage(disk, position, data):
+    file = disk.open(LOG, "write")
+    file.write_at(position, data)
+    file.sync()
+
+
+def forget_flushed(disk):
+    """What an old version of the control page would say."""
+    disk.unlink("/t-0/.control")
+
+
+def position_of(disk, offset):
+    return next(
+        p
+        for p, h in PartitionLog("/t-0", disk=disk)._state.active.headers()
+        if h.base_offset == offset
+    )
+
+
+@pytest.mark.parametrize("offset", [0, 2, 5])
+def test_a_flipped_bit_in_flushed_records_is_reported_not_cut(offset):
+    disk = FaultyDisk()
+    log = written(disk)
+    position = log._state.active.locate(offset)[0]
+    disk = disk.kill()
+    before = disk.tree()[LOG]
+    damage(disk, position + 100, bytes([before[position + 100] ^ 1]))
+    with pytest.raises(CorruptLog, match=rf"damaged at byte {position}, where offset {offset} "):
+        PartitionLog("/t-0", disk=disk)
+    assert len(disk.tree()[LOG]) == len(before)
+
+
+def test_a_flushed_record_that_is_missing_is_reported():
+    disk = FaultyDisk()
+    written(disk)
+    disk = disk.kill()
+    file = disk.open(LOG, "write")
+    file.truncate(file.size() - 1)
+    with pytest.raises(CorruptLog, match="records up to offset 5 had been flushed"):
+        PartitionLog("/t-0", disk=disk)
+
+
+@pytest.mark.parametrize("tail", [b"x", b"\0" * 700, os.urandom(300), encode_values([b"a"])[:-1]])
+def test_a_torn_tail_is_cut_and_reported(tail):
+    disk = FaultyDisk()
+    log = written(disk)
+    size = log.size
+    disk = disk.kill()
+    damage(disk, size, tail)
+    log = PartitionLog("/t-0", disk=disk)
+    assert log.end_offset == 6
+    [cut] = log.recovery.cuts
+    assert (cut.path, cut.position, cut.size, cut.offset) == (LOG, size, len(tail), 6)
+    assert cut.kept_as is None
+    assert len(disk.tree()[LOG]) == size
+
+
+def test_a_flipped_bit_with_valid_records_behind_it_is_reported_even_unflushed():
+    disk = FaultyDisk()
+    log = written(disk, flush=False)
+    position = log._state.active.locate(2)[0]
+    disk = disk.kill()
+    damage(disk, position + 80, b"!")
+    with pytest.raises(CorruptLog, match="a valid batch follows at byte"):
+        PartitionLog("/t-0", disk=disk)
+
+
+def test_a_lost_sector_before_unflushed_records_is_cut_and_kept_aside():
+    disk = FaultyDisk()
+    log = written(disk, flush=False)
+    position = log._state.active.locate(2)[0]
+    disk = disk.kill()
+    whole = disk.tree()[LOG]
+    start = (position // SECTOR + 1) * SECTOR
+    damage(disk, start, bytes(SECTOR))
+    log = PartitionLog("/t-0", disk=disk)
+    assert log.end_offset == 2
+    [cut] = log.recovery.cuts
+    assert cut.offset == 2
+    assert len(disk.tree()[cut.kept_as]) == len(whole) - position
+    log.close()
+    PartitionLog("/t-0", disk=disk).close()  # the kept file is in nobody's way
+
+
+def test_a_missing_segment_in_the_middle_is_reported():
+    disk = FaultyDisk()
+    log = PartitionLog("/t-0", SMALL, disk=disk)
+    for _ in range(12):
+        log.append_as_leader(batch(log.end_offset, 1, 600), 0)
+    log.flush()
+    bases = log.segment_bases
+    for base in (bases[0], bases[2]):
+        copy = disk.kill() if base == bases[0] else FaultyDisk()
+        if base != bases[0]:
+            log = PartitionLog("/t-0", SMALL, disk=copy)
+            for _ in range(12):
+                log.append_as_leader(batch(log.end_offset, 1, 600), 0)
+            log.flush()
+            copy = copy.kill()
+        copy.unlink(f"/t-0/{base:020d}.log")
+        with pytest.raises(CorruptLog, match=r"first segment is|next segment begins at"):
+            PartitionLog("/t-0", SMALL, disk=copy)
+
+
+def test_damaged_small_files_say_what_they_are():
+    for name, words in [
+        ("recovery-point", "is not a recovery point"),
+        ("leader-epoch-checkpoint", "is not a leader epoch file"),
+    ]:
+        disk = FaultyDisk()
+        written(disk, close=True)
+        disk.open(f"/t-0/{name}", "empty").write_at(0, b"{]")
+        with pytest.raises(CorruptLog, match=words):
+            PartitionLog("/t-0", disk=disk)
+        disk.unlink(f"/t-0/{name}")
+        if name == "leader-epoch-checkpoint":
+            disk.unlink("/t-0/recovery-point")
+        log = PartitionLog("/t-0", disk=disk)
+        assert log.end_offset == 6
+        assert log.epoch_end_offset(0) == (0, 6)
+
+
+def test_damaged_or_missing_indexes_are_rebuilt_after_a_clean_close(tmp_path):
+    def fill(log):
+        for _ in range(40):
+            log.append_as_leader(batch(log.end_offset, 1, 100), 0)
+
+    config = LogConfig(segment_bytes=3000, index_interval_bytes=200)
+    with PartitionLog(tmp_path / "t-0", config) as log:
+        fill(log)
+        bases = log.segment_bases
+    (tmp_path / f"t-0/{bases[0]:020d}.index").unlink()
+    (tmp_path / f"t-0/{bases[1]:020d}.timeindex").write_bytes(b"")
+    with PartitionLog(tmp_path / "t-0", config) as log:
+        assert log.recovery.clean
+        assert [next(log.records(n)).offset for n in range(40)] == list(range(40))
+        assert log.offset_for_timestamp(9) == (0, 9)
+
+
+def test_a_failed_sync_stops_the_log_and_loses_nothing_acknowledged():
+    steps = FaultyDisk()
+    log = PartitionLog("/t-0", disk=steps)
+    log.append_durably(batch(0, 1, 10))
+    before = len(steps.trace)
+    log.append_durably(batch(1, 1, 10))
+    step = next(n for n, s in enumerate(steps.trace, 1) if n > before and s.startswith("sync "))
+    disk = FaultyDisk(fail_at={step: errno.EIO})
+    log = PartitionLog("/t-0", disk=disk)
+    log.append_durably(batch(0, 1, 10))
+    with pytest.raises(DiskError, match="EIO"):
+        log.append_durably(batch(1, 1, 10))
+    with pytest.raises(LogFailed, match="stopped after an error"):
+        log.append_durably(batch(1, 1, 10))
+    assert [r.offset for r in log.records()][:1] == [0]  # reading goes on
+    log.close()
+    after = PartitionLog("/t-0", disk=disk.power_loss(keep=0.0))
+    assert after.end_offset >= 1
+
+
+def test_only_what_was_written_since_the_recovery_point_is_checked(monkeypatch):
+    monkeypatch.setattr("phase1_file_queue.log_state.CHECKPOINT_BYTES", 2000)
+    disk = FaultyDisk()
+    log = written(disk, 20)
+    assert log.size > 10_000
+    log.append_as_leader(batch(20, 1, 600), 0)
+    log.flush()
+    written_since = log.size - json.loads(disk.tree()["/t-0/recovery-point"])["position"]
+    assert written_since < 2000
+    after = PartitionLog("/t-0", disk=disk.power_loss(keep=0.0))
+    assert after.recovery.scanned_bytes == written_since
+    assert [r.offset for r in after.records()] == list(range(21))
+
+
+def test_the_interval_policy_syncs_in_the_background():
+    disk = FaultyDisk()
+    clock = ManualClock()
+    log = PartitionLog("/t-0", LogConfig(flush_policy="interval"), disk=disk, clock=clock)
+    log.append_durably(batch(0, 1, 10))
+    while log.flushed < 1:
+        pass  # the flusher's clock never really waits
+    log.close()
+    assert PartitionLog("/t-0", disk=disk.power_loss(keep=0.0)).end_offset == 1
+
+
+def test_a_duplicate_is_answered_without_appending():
+    class Once(Counting):
+        def check(self, header):
+            return AppendResult(0, 0, duplicate=True) if self.count else None
+
+    log = PartitionLog("/t-0", disk=FaultyDisk(), producer_state=Once())
+    assert log.append_as_leader(batch(0, 1, 10), 0) == (0, 0, False)
+    assert log.append_as_leader(batch(0, 1, 10), 0) == (0, 0, True)
+    assert log.end_offset == 1
