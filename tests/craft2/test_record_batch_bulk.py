@@ -135,7 +135,7 @@ def test_the_scan_finds_what_reading_one_by_one_finds(records: list[Record], cod
 
 
 def as_records(table: pa.Table) -> list[Record]:
-    cells = table.to_pydict()
+    cells = table.drop_columns("timestamp").to_pydict()  # datetime ends with the year 9999
     return [
         Record(offset, stamp, key, value, tuple((h["key"], h["value"]) for h in headers))
         for offset, stamp, key, value, headers in zip(
