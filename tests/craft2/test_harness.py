@@ -352,13 +352,14 @@ def test_an_unknown_benchmark_is_named_with_those_there_are(command):
 def test_a_module_of_pairs_becomes_comparisons(tmp_path):
     clock = ManualClock()
     work = [
-        ("encode", lambda: clock.advance(0.01), lambda: clock.advance(0.02), 1.0),
+        ("encode / aiokafka", lambda: clock.advance(0.01), lambda: clock.advance(0.02), 1.0),
         ("decode", lambda: clock.advance(0.02), lambda: clock.advance(0.01), 3.0),
     ]
     with scenarios.bench_in(tmp_path) as bench:
         bench.clock = clock
         scenarios.compare_pairs(lambda: work, bench)
     encode, decode = bench.comparisons
+    assert (encode.scenario, encode.peer, decode.peer) == ("encode", "aiokafka", "peer")
     assert encode.our_rate == pytest.approx(100)
     assert (encode.ratio, encode.met) == (pytest.approx(2.0), True)
     assert (decode.ratio, decode.met) == (pytest.approx(0.5), False)

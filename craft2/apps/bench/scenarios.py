@@ -176,7 +176,8 @@ def scenarios() -> dict[str, Scenario]:
     """All scenarios by name: every module of this folder is imported, and registers its own.
 
     A module that has a function `pairs` instead, `() -> [(name, ours, peer, target ratio), ...]`
-    with two callables that do the same work, is one scenario under the module's name.
+    with two callables that do the same work, is one scenario under the module's name.  A pair may
+    be called "encode / aiokafka": what is done, and the peer's name.
     """
     for found in pkgutil.iter_modules(craft2.apps.bench.__path__):
         module = importlib.import_module(f"craft2.apps.bench.{found.name}")
@@ -195,7 +196,8 @@ def compare_pairs(pairs: PairsFunction, bench: Bench) -> None:
             return calls_per_second(work, seconds=seconds, clock=bench.clock)
 
         measured = alternate(partial(rate, ours), partial(rate, peer), rounds=7)
-        bench.compare(name, "ours", "peer", measured, unit="calls/s", target=target)
+        what, _, other = name.partition(" / ")
+        bench.compare(what, "ours", other or "peer", measured, unit="calls/s", target=target)
 
 
 def chosen(names: Sequence[str]) -> list[Scenario]:
