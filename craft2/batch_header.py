@@ -271,8 +271,10 @@ def _impossible(header: BatchHeader, position: int) -> CorruptBatch:
     if header.attributes & CODEC_MASK >= len(CODEC_NAMES):
         codec = header.attributes & CODEC_MASK
         return corrupt(position + 21, "codec", f"0 to {len(CODEC_NAMES) - 1}", codec)
-    if header.last_offset_delta < 0 or header.next_offset > MAX_INT64:
-        return corrupt(position + 23, "last offset delta", "0 or more", header.last_offset_delta)
+    room = MAX_INT64 - 1 - header.base_offset
+    if not 0 <= header.last_offset_delta <= room:
+        delta = header.last_offset_delta
+        return corrupt(position + 23, "last offset delta", f"0 to {min(room, 2**31 - 1)}", delta)
     most = header.last_offset_delta + 1
     return corrupt(position + 57, "count", f"0 to last offset delta + 1 = {most}", header.count)
 

@@ -76,6 +76,8 @@ def _encode_columns(
 
     Each record is cut into its opening (see _Openings), its head, its value length and its value.
     """
+    if type(values[0]) is not bytes or (keys is not None and type(keys[0]) is not bytes):
+        raise TypeError("an array of numbers, say, has a len() that does not count bytes")
     small = SMALL.__getitem__
     count = len(values)
     sizes = list(map(len, values))  # type: ignore[arg-type]

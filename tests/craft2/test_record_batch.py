@@ -154,7 +154,7 @@ def test_a_crc_error_tells_both() -> None:
         (16, 255, "magic", "got 255"),
         (10, 0, "length", ""),
         (0, 0x80, "base offset", "expected 0 or more, got -"),
-        (23, 0x80, "last offset delta", "expected 0 or more, got -"),
+        (23, 0x80, "last offset delta", "expected 0 to 2147483647, got -"),
         (57, 0x80, "count", "expected 0 to last offset delta + 1 = 2, got -"),
         (60, 3, "count", "expected 0 to last offset delta + 1 = 2, got 3"),
         (22, 5, "codec", "expected 0 to 4, got 5"),
@@ -172,6 +172,15 @@ def test_impossible_headers_are_named(position: int, value: int, field: str, pro
     assert problem in str(caught.value)
     assert caught.value.field == field
     assert 4 <= caught.value.position < 4 + rb.HEADER_SIZE
+
+
+def test_offsets_end_where_64_bits_end() -> None:
+    last = 2**63 - 3
+    assert rb.read_header(rb.stamp(BATCH, last, 0)).next_offset == 2**63 - 1
+    with pytest.raises(CorruptBatch, match="last offset delta: expected 0 to 0, got 1"):
+        rb.read_header(rb.stamp(BATCH, last + 1, 0))
+    with pytest.raises(CorruptBatch, match="base offset: expected 0 or more, got 9223372036854"):
+        rb.read_header(rb.stamp(BATCH, 2**63 - 1, 0))
 
 
 def test_errors_survive_pickling() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from array import array
 from typing import Any
 
 import pyarrow as pa
@@ -110,6 +111,16 @@ def test_what_cannot_be_encoded_is_named(values: Any, columns: Any, problem: str
     with pytest.raises(InvalidRecord) as caught:
         rb.encode_values(values, **columns)
     assert problem in str(caught.value)
+
+
+def test_other_views_of_bytes_are_taken_and_arrays_of_numbers_refused() -> None:
+    numbers = array("i", [1, 2])
+    views = [memoryview(numbers), bytearray(b"ab")]
+    assert rb.encode_values(views, keys=views) == rb.encode_values(
+        [numbers.tobytes(), b"ab"], keys=[numbers.tobytes(), b"ab"]
+    )
+    with pytest.raises(InvalidRecord, match=r"record 0: the value is array\('i', \[1, 2\]\)"):
+        rb.encode_values([numbers] * 3)
 
 
 def test_what_arrow_cannot_give_is_named() -> None:
