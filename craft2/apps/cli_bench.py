@@ -36,8 +36,9 @@ def bench(
         for each in scenarios().values():
             console.print(f"[bold]{each.name:12}[/bold] {each.about}", highlight=False)
         return
+    wanted = chosen(names or [])
     with bench_in(results, quick=quick) as run:
-        for each in chosen(names or []):
+        for each in wanted:
             before = len(run.rows)
             try:
                 with _progress(console, each.name) as run.say:

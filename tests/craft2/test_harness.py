@@ -342,8 +342,9 @@ def test_rows_measured_before_an_error_are_kept(command, tmp_path):
     assert Results(tmp_path / "r").table().num_rows == 1
 
 
-def test_an_unknown_benchmark_is_named_with_those_there_are(command):
-    error = command("fsynk").exception
+def test_an_unknown_benchmark_is_named_with_those_there_are(command, tmp_path):
+    error = command("fsynk", "--results", str(tmp_path / "r")).exception
+    assert not (tmp_path / "r").exists()
     assert isinstance(error, BenchError)
     assert "'fsynk'" in str(error)
     assert "good" in str(error)
