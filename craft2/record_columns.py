@@ -14,6 +14,7 @@ b'\\x04OO\\x0clanded\\x00'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import repeat
 from operator import add
@@ -27,6 +28,7 @@ from craft2.varint import SMALL, encode
 _ATTRIBUTES = b"\0"
 _NULL_KEY = b"\x01"
 _NO_HEADERS = b"\0"
+_MANY = 8  # records from which on columns are faster
 # Tables kept from batch to batch: so many entries at most in each, and so many tables.
 _TABLE_SIZE = 4096
 _TABLES = 8
@@ -57,9 +59,11 @@ def encode_values(
         deltas = [timestamp - base_timestamp for timestamp in timestamps]
     if keys is not None:
         _same_length("keys", len(keys), count)
-    try:
-        records = _encode_columns(values, keys, deltas)
-    except TypeError:  # a null somewhere, or a wrong type
+    records = None
+    if count >= _MANY:
+        with suppress(TypeError):  # a null somewhere, or a wrong type
+            records = _encode_columns(values, keys, deltas)
+    if records is None:
         records = _encode_each(values, keys, deltas, fields.get("base_offset", 0))
     return seal(records, count, count - 1, base_timestamp, newest, **fields)
 
@@ -147,12 +151,19 @@ def _openings(rest: int) -> _Openings:
     return _Openings(rest)
 
 
-def _kept(
-    table: Callable[[Any, int], list[bytes]],
-) -> Callable[[Any, int], list[bytes]]:
-    """Keep the last few results of table(..., count), unless they are large."""
+def _kept(table: Callable[[Any, int], list[bytes]]) -> Callable[[Any, int], list[bytes]]:
+    """Keep the last few results of table(..., count), in a few sizes of which any count is a part.
+
+    Large ones are not kept.
+    """
     kept = lru_cache(_TABLES)(table)
-    return lambda what, count: (kept if count <= _TABLE_SIZE else table)(what, count)
+
+    def lookup(what: Any, count: int) -> list[bytes]:
+        if count > _TABLE_SIZE:
+            return table(what, count)
+        return kept(what, 1 << (count - 1).bit_length())[:count]
+
+    return lookup
 
 
 @_kept

@@ -201,9 +201,9 @@ def test_tables_kept_between_batches_stay_small() -> None:
     from craft2 import record_columns
 
     for size in range(300):
-        rb.encode_values([b"v" * size] * 3, keys=[b"k" * size] * 3, timestamps=[1, 2, 3 + size])
+        rb.encode_values([b"v" * size] * 9, keys=[b"k" * size] * 9, timestamps=[size] * 9)
     assert record_columns._openings.cache_info().currsize <= record_columns._TABLES
-    rb.encode_values([b"v"] * 2, keys=[b"k" * 99_999, b"l"])
+    rb.encode_values([b"v"] * 10, keys=[b"k" * 99_999, b"l"] * 5)
     assert len(record_columns._openings(2)) <= record_columns._TABLE_SIZE
 
 
