@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from craft2.course.edition import Edition
 from craft2.course.exercises import EXERCISES
 from craft2.course.splice import indented, splice
+from craft2.course.workbook import start
 
 NOTEBOOKS = Path(__file__).parents[1] / "data" / "notebooks"
 
@@ -50,3 +52,30 @@ def run_nbval(edition: Edition, *arguments: str) -> Nbval:
         command, cwd=edition.root, env=child_environment(), capture_output=True, text=True
     )
     return Nbval(done.returncode, done.stdout + done.stderr)
+
+
+def notebook_of(tmp_path: Path, *sources: str) -> Edition:
+    """A fresh edition whose one notebook has these code cells."""
+    cells = [
+        {
+            "cell_type": "code",
+            "execution_count": None,
+            "id": f"c{number}",
+            "metadata": {},
+            "outputs": [],
+            "source": source,
+        }
+        for number, source in enumerate(sources)
+    ]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    book = {
+        "cells": cells,
+        "metadata": {"kernelspec": kernel},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "98_trouble.ipynb").write_text(json.dumps(book))
+    start(tmp_path / "w", notebooks=folder)
+    return Edition((tmp_path / "w").resolve())

@@ -14,6 +14,7 @@ from craft2.course.checking import FAILED, NOT_STARTED, PASSED, CheckFailedError
 from craft2.course.edition import REFERENCE, Edition
 from craft2.course.exercises import EXERCISES, UnknownExerciseError
 from craft2.course.help import reference_body, solve_all
+from craft2.course.splice import body_of
 
 MISTAKES = [(e.id, name) for e in EXERCISES.values() for name in e.wrong]
 
@@ -63,6 +64,18 @@ def test_each_solution_alone_passes_whatever_the_others_hold(edition, exercise_i
     for other in EXERCISES:
         status = run_check(other, edition.root).status
         assert status == (PASSED if other == exercise_id else FAILED)
+
+
+def test_overlay_takes_every_other_exercise_from_the_reference(edition, tmp_path):
+    for other in EXERCISES:
+        write_body(edition, other, "return 'mine'")
+    checking._overlay("0.1", edition.root, tmp_path, None)
+    bodies = {
+        e.id: body_of((tmp_path / "packages" / e.file).read_text(), e.id)
+        for e in EXERCISES.values()
+    }
+    assert bodies.pop("0.1").strip() == "return 'mine'"
+    assert bodies == {other: reference_body(other) for other in bodies}
 
 
 def test_a_learners_own_helper_and_import_are_used(edition):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 
-import pytest
-from course_helpers import Nbval, run_nbval, write_body
+from course_helpers import Nbval, notebook_of, run_nbval, write_body
 
-from craft2.course.edition import Edition
 from craft2.course.help import solve_all
-from craft2.course.workbook import start
 
 
 def test_fresh_edition_is_red_exactly_at_the_exercise_cells(edition):
@@ -68,32 +64,6 @@ def test_poisoned_edition_runs_in_nbvals_kernels_and_a_selected_cell_gets_its_se
     assert run_nbval(edition, "--lf").outcomes() == everything
 
 
-def notebook_of(tmp_path, *sources: str) -> Edition:
-    cells = [
-        {
-            "cell_type": "code",
-            "execution_count": None,
-            "id": f"c{number}",
-            "metadata": {},
-            "outputs": [],
-            "source": source,
-        }
-        for number, source in enumerate(sources)
-    ]
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    book = {
-        "cells": cells,
-        "metadata": {"kernelspec": kernel},
-        "nbformat": 4,
-        "nbformat_minor": 5,
-    }
-    folder = tmp_path / "source"
-    folder.mkdir()
-    (folder / "98_trouble.ipynb").write_text(json.dumps(book))
-    start(tmp_path / "w", notebooks=folder)
-    return Edition((tmp_path / "w").resolve())
-
-
 def test_a_dead_kernel_is_noticed_and_named(tmp_path):
     edition = notebook_of(tmp_path, "1", "import os\nos.kill(os.getpid(), 9)", "2")
     run = run_nbval(edition, "-rfx")
@@ -111,31 +81,3 @@ def test_a_hanging_cell_is_interrupted(tmp_path):
     run: Nbval = run_nbval(edition, "--nbval-cell-timeout=1")
     assert run.outcomes()["cell 0"] == "FAILED", run.output
     assert "KeyboardInterrupt" in run.output
-
-
-IN_A_WORKER = """
-from craft2.course import begin
-begin("98")
-from craft2.apps.spark import session
-from phase1_file_queue.partitioner import partition_for
-spark = session("poisoned")
-"""
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("pyspark") is None,
-    reason="pyspark is not installed: there is no Spark worker to poison",
-)
-def test_poisoned_edition_runs_in_a_spark_worker(tmp_path):
-    job = (
-        "def place(_):\n"
-        "    import phase1_file_queue.partitioner as p\n"
-        "    return p.partition_for(b'UA', 4), p.__file__\n"
-        "found = spark.sparkContext.parallelize([1], 1).map(place).collect()\n"
-        "spark.stop()\n"
-        "assert found[0][0] == 4711, found"
-    )
-    edition = notebook_of(tmp_path, IN_A_WORKER, job)
-    write_body(edition, "0.1", "return 4711")
-    run = run_nbval(edition)
-    assert run.code == 0, run.output
