@@ -108,7 +108,9 @@ def _register_others() -> None:
     for name in ("cli_queue", "cli_bench"):
         try:
             module = importlib.import_module(f"craft2.apps.{name}")
-        except ModuleNotFoundError:
+        except ModuleNotFoundError as error:
+            if error.name != f"craft2.apps.{name}":
+                raise
             continue
         module.register(app)
 

@@ -109,7 +109,7 @@ def run_check(
     with tempfile.TemporaryDirectory(prefix="craft2-check-") as scratch:
         try:
             _overlay(exercise_id, root, Path(scratch), body)
-        except (MarkerError, FileNotFoundError, SyntaxError) as error:
+        except (MarkerError, OSError, SyntaxError, UnicodeDecodeError) as error:
             found = _failure("a file that can be read", f"{type(error).__name__}: {error}")
         else:
             found = _run_child(exercise_id, Path(scratch), time_limit_s)

@@ -121,6 +121,19 @@ def test_a_crash_becomes_a_message(body, got):
     assert got in verdict.got
 
 
+def test_an_endless_answer_is_cut():
+    verdict = run_check("0.1", REFERENCE, body="return 'x' * 10_000_000")
+    assert "characters)" in verdict.got
+    assert len(verdict.one_line) < 1_000
+
+
+def test_a_file_that_is_no_text_is_a_message(edition):
+    (edition.root / EXERCISES["0.1"].file).write_bytes(b"\xff\xfe")
+    verdict = run_check("0.1", edition.root)
+    assert verdict.status == FAILED
+    assert "UnicodeDecodeError" in verdict.got
+
+
 def test_what_the_code_printed_is_shown_on_failure():
     verdict = run_check("0.1", REFERENCE, body="print('h is', murmur2(key))\nreturn 0")
     assert "h is 3321034988" in verdict.printed

@@ -11,7 +11,7 @@ from course_helpers import write_body
 from typer.testing import CliRunner
 
 from craft2.apps.cli import app
-from craft2.course import compare, predict
+from craft2.course import compare, hint, predict
 from craft2.course.checking import PASSED, run_check
 from craft2.course.edition import NoEditionError
 from craft2.course.exercises import EXERCISES
@@ -35,12 +35,31 @@ def craft2(*words: str) -> str:
 
 def test_hints_come_one_at_a_time_and_the_last_again(inside):
     hints = EXERCISES["0.1"].hints
-    for number, hint in enumerate((*hints, hints[-1]), start=1):
+    for number, text in enumerate((*hints, hints[-1]), start=1):
         out = craft2("hint", "0.1")
-        assert hint in out
+        assert text in out
         assert f"Hint {min(number, len(hints))} of {len(hints)}" in out
     assert "craft2 solution 0.1" in out
     assert "Hint 1 of" in craft2("hint", "1.1")
+
+
+def test_hint_in_a_notebook_outside_an_edition_is_the_first_every_time(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    hint("0.1")
+    first = capsys.readouterr().out
+    hint("0.1")
+    assert capsys.readouterr().out == first
+    assert "Hint 1 of" in first
+
+
+def test_hint_in_a_notebook_that_is_graded_is_not_counted(inside, monkeypatch, capsys):
+    monkeypatch.setenv("CRAFT2_GRADING", "1")
+    hint("0.1")
+    monkeypatch.delenv("CRAFT2_GRADING")
+    hint("0.1")
+    assert capsys.readouterr().out.count("Hint 1 of") == 2
 
 
 def test_solution_only_when_asked_for_twice(inside):
