@@ -25,7 +25,6 @@ Source: kafka.apache.org/documentation/#recordbatch; KIP-98.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, Unpack
@@ -181,17 +180,17 @@ def _decode_by_columns(data: bytes, header: BatchHeader) -> list[Record]:
         headers,
         strict=False,
     )
-    return list(map(partial(tuple.__new__, Record), rows))
+    return list(map(tuple.__new__, repeat(Record), rows))
 
 
 def _cut(data: bytes, starts: Ints, sizes: Ints) -> Iterable[bytes | None]:
     """The bytes at each start, or None where the size is -1."""
     if sizes.max() < 0:
         return repeat(None)
-    cut = map(data.__getitem__, map(slice, starts.tolist(), (starts + sizes).tolist()))
+    bounds = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
     if sizes.min() >= 0:
-        return cut
-    return [None if size < 0 else piece for size, piece in zip(sizes.tolist(), cut, strict=True)]
+        return [data[start:end] for start, end in bounds]
+    return [data[start:end] if start <= end else None for start, end in bounds]
 
 
 def decode_all(

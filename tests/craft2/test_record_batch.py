@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import pickle
 from typing import Any
 
@@ -240,3 +242,10 @@ def test_what_cannot_be_encoded_is_named(records: Any, fields: Any, problem: str
     with pytest.raises(InvalidRecord) as caught:
         rb.encode(records, **fields)
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["codecs", "record_batch", "record_columns", "records", "varint"])
+def test_the_examples_in_the_docstrings_hold(name: str) -> None:
+    failed, tried = doctest.testmod(importlib.import_module(f"craft2.{name}"))
+    assert tried
+    assert not failed
