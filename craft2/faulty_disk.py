@@ -7,7 +7,8 @@ before any step, and `power_loss` then invents one of the contents that the real
 - bytes written and not synced: each 512-byte sector as it was after some number of the writes;
 - a file that had grown: its new size may be there without the data (zeros), or not;
 - names created, renamed and removed since the last `sync_dir`: any of these, or none;
-- mapped memory: each sector as it was last synced, or as it is now.
+- mapped memory: each sector as it was last written, by a sync or by the kernel on its own, or as
+  it is now.
 
 `kill` is the gentler end, `kill -9`: the page cache survives, only locks and open files go. The
 disk can also be small (`capacity`: ENOSPC), broken (`fail_at`: EIO and others), slow (`delay_s`).
@@ -34,6 +35,8 @@ from dataclasses import dataclass, field
 
 from craft2.clock import Clock, SystemClock
 from craft2.disk import SECTOR, Buffer, Disk, File, Lock, Map, Mode, disk_error
+
+_WRITEBACK = 7  # steps
 
 
 class Crashed(BaseException):
@@ -324,9 +327,18 @@ class FaultyDisk(Disk):
             raise Crashed
         self.steps += 1
         self.trace.append(f"{call} {path}")
+        if self.steps % _WRITEBACK == 0:
+            self._write_back_maps()
         if self.steps in self.fail_at:
             number = self.fail_at[self.steps]
             raise disk_error(call, path, OSError(number, os.strerror(number)))
+
+    def _write_back_maps(self) -> None:
+        """The kernel writes mapped memory to disk whenever it likes: here, now and then."""
+        for directory in self._directories.values():
+            for inode in directory.now.values():
+                if inode.mapped and len(inode.durable) >= inode.mapped <= len(inode.now):
+                    inode.durable = bytes(inode.now[: inode.mapped]) + inode.durable[inode.mapped :]
 
     def _room_for(self, inode: _Inode, position: int, size: int) -> int:
         """How many of `size` bytes at `position` fit on the disk."""
@@ -458,16 +470,13 @@ def crash_points(
     `run` had promised by then it must note for itself (in a list, say), cleared at its start.
     """
     for step in range(1, limit):
-        for number in range(outcomes + 2):
-            disk = FaultyDisk(crash_at=step)
-            with contextlib.suppress(Crashed):
-                run(disk)
-            if not disk._dead:
-                return
-            after = disk.trace[-1] if disk.trace else "the start"
-            if number == 0:
-                yield f"killed before step {step}, after {after}", disk.kill()
-            else:
-                keep = 0.0 if number == 1 else 0.5
-                found = disk.power_loss(seed=step * 31 + number, keep=keep)
-                yield f"power lost before step {step}, after {after} (outcome {number})", found
+        disk = FaultyDisk(crash_at=step)
+        with contextlib.suppress(Crashed):
+            run(disk)
+        if not disk._dead:
+            return
+        after = disk.trace[-1] if disk.trace else "the start"
+        yield f"killed before step {step}, after {after}", disk.kill()
+        for number in range(outcomes + 1):
+            found = disk.power_loss(seed=step * 31 + number, keep=0.5 if number else 0.0)
+            yield f"power lost before step {step}, after {after} (outcome {number})", found

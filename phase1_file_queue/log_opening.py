@@ -112,8 +112,9 @@ def _load_segments(state: LogState, now: Published) -> None:
     if now.segment_base not in known:
         for base in segment_bases(state.disk, state.directory):
             if base not in known and base <= now.segment_base:
+                grows = base == now.segment_base
                 state.segments.append(
-                    Segment(state.disk, state.directory, base, state.config, grows=True)
+                    Segment(state.disk, state.directory, base, state.config, grows=grows)
                 )
         state.segments.sort(key=lambda segment: segment.base_offset)
         for segment, after in zip(state.segments, state.segments[1:], strict=False):
@@ -147,7 +148,8 @@ def _recover(state: LogState, bases: list[int]) -> None:
     state.epochs.load(state.disk, os.path.join(state.directory, EPOCHS))
     if not bases:
         state.new_segment(state.log_start)
-    clean = state.checkpoint.clean and state.active.file.size() == state.checkpoint.position
+    end = (state.active.base_offset, state.active.file.size())
+    clean = state.checkpoint.clean and end == (state.checkpoint.segment, state.checkpoint.position)
     state.report = RecoveryReport(clean=clean)
     if clean:
         _load_clean(state)
