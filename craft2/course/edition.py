@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import craft2
-from craft2.course.splice import is_started
+from craft2.course.splice import MarkerError, is_started
 from craft2.errors import Craft2Error
 
 REFERENCE = Path(craft2.__file__).resolve().parents[1]
@@ -26,6 +26,10 @@ MARK = "craft2.toml"
 
 class NoEditionError(Craft2Error):
     """A command that works on a learner's folder was given none."""
+
+
+class BrokenEditionError(Craft2Error):
+    """A file of the edition is missing, or the marker lines of an exercise are."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +85,19 @@ class Edition:
         partial.replace(target)
 
     def is_started(self, exercise_file: str, exercise_id: str) -> bool:
-        """True once the learner has written something into that region."""
-        return is_started((self.root / exercise_file).read_text(), exercise_id)
+        """True once the learner has written something into that region.
+
+        Raises BrokenEditionError if the file or its markers are not there.
+        """
+        try:
+            return is_started((self.root / exercise_file).read_text(), exercise_id)
+        except FileNotFoundError:
+            raise BrokenEditionError(
+                f"{exercise_file} is missing from {self.root}",
+                "run `craft2 update`: it writes what is missing",
+            ) from None
+        except MarkerError as error:
+            raise BrokenEditionError(f"{exercise_file}: {error.problem}", error.fix) from None
 
 
 def package_files(root: Path, package: str) -> Iterator[Path]:

@@ -99,6 +99,8 @@ def _cells(code: list[Any]) -> list[str]:
         if cell.get("execution_count") is None:
             found.append(f"code cell {number} has no execution count, so is never compared")
         exercise_id = exercise_of(source)
+        if re.search(r"\bcheck\(", source) and not exercise_id:
+            found.append(f'code cell {number}: write check("…") at the start of a line')
         if exercise_id and exercise_id not in EXERCISES:
             found.append(f"code cell {number} checks {exercise_id}, which is no exercise")
         if any(output["output_type"] == "error" for output in cell["outputs"]):

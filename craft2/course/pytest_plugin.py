@@ -129,7 +129,10 @@ class CourseCell(IPyNbCell):  # type: ignore[misc]
         raised = next((o for o in self.test_outputs or [] if o.output_type == "error"), None)
         if raised is not None and raised.ename == "CheckFailedError":
             return self._report(raised.evalue, ["\n".join(raised.traceback)])
-        summary = f"{raised.ename}: {raised.evalue}" if raised is not None else str(error)
+        if raised is None or self.parent.timed_out:
+            summary = str(error)
+        else:
+            summary = f"{raised.ename}: {raised.evalue}"
         return self._report(summary, [super().repr_failure(excinfo)])
 
     def _report(self, summary: str, lines: list[str]) -> Report:

@@ -81,10 +81,10 @@ def _who_answers(edition: Edition) -> str:
 def _prepare_shell(edition: Edition | None, notebook: str) -> None:
     """In IPython: autoreload, and after a failing cell a word on the exercise that made it fail."""
     global _explain
-    try:
-        from IPython import get_ipython  # type: ignore[attr-defined]
-    except ImportError:
-        return
+    if "IPython" not in sys.modules:
+        return  # a script, not a notebook
+    from IPython import get_ipython  # type: ignore[attr-defined]
+
     shell = get_ipython()
     if shell is None:
         return

@@ -247,6 +247,25 @@ def test_begin_refuses_packages_imported_from_elsewhere(edition):
     assert "restart the kernel" in out
 
 
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.unlink(), "is missing from"),
+        (lambda path: path.write_text(""), "marker line `# EXERCISE 0.1` is missing"),
+    ],
+)
+def test_begin_in_a_damaged_edition_says_what_to_do(edition, damage, message):
+    damage(edition.root / EXERCISES["0.1"].file)
+    out = run_script(
+        edition,
+        "from craft2.course import begin\n"
+        "try:\n    begin('99')\nexcept Exception as e:\n    print(type(e).__name__, e)\n",
+    )
+    assert "BrokenEditionError phase1_file_queue/partitioner.py" in out
+    assert message in out
+    assert "craft2 update" in out
+
+
 def test_begin_outside_an_edition_runs_the_reference(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", 'from craft2.course import begin; begin("99")'],

@@ -93,6 +93,18 @@ def test_a_failed_installation_shows_its_last_error(edition, monkeypatch):
         require_installed("pyspark")
 
 
+def test_the_log_of_an_installation_says_whose_it_is_and_how_it_ended(edition, monkeypatch, capfd):
+    log = edition.private / "install.log"
+    for code in (0, 3):
+        command = [sys.executable, "-c", f"print('fetching'); raise SystemExit({code})"]
+        monkeypatch.setattr(packages, "pip_command", lambda command=command: command)
+        packages.main()
+        log.write_text(capfd.readouterr().out)
+        lines = log.read_text().splitlines()
+        assert lines == [f"process {os.getpid()}", "fetching", f"exit code {code}"]
+        assert not is_running(log)
+
+
 def test_a_killed_installation_is_not_running(edition):
     log = edition.private / "install.log"
     log.write_text(LOG.format(pid=2**22 + 1))

@@ -81,3 +81,4 @@ def test_a_hanging_cell_is_interrupted(tmp_path):
     run: Nbval = run_nbval(edition, "--nbval-cell-timeout=1")
     assert run.outcomes()["cell 0"] == "FAILED", run.output
     assert "KeyboardInterrupt" in run.output
+    assert "cell 0 - Timeout of 1 seconds exceeded" in run.output

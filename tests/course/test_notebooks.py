@@ -58,6 +58,7 @@ def test_a_good_notebook_has_no_complaint(tmp_path):
         (lambda n: n["cells"][3].update(source="input('?')"), "calls input()"),
         (lambda n: n["cells"][3].update(execution_count=None), "no execution count"),
         (lambda n: n["cells"][3].update(source='check("9.9")'), "no exercise"),
+        (lambda n: n["cells"][3].update(source="x = 1; check('0.1')"), "at the start of a line"),
         (lambda n: n["metadata"].pop("craft2"), "minutes"),
         (lambda n: n["metadata"].pop("kernelspec"), "kernel"),
         (lambda n: n["cells"].pop(), "does not end with"),
