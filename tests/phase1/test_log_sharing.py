@@ -1,0 +1,279 @@
+"""Several threads and several processes on one log: shared syncs, shared appends, no half batch."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from craft2.clock import SystemClock
+from craft2.disk import CountingDisk, DiskError, RealDisk
+from craft2.faulty_disk import FaultyDisk
+from craft2.record_batch import encode_values
+from phase1_file_queue.group_commit import GroupCommit
+from phase1_file_queue.log_config import LogConfig, LogError, LogFailed, LogInUse
+from phase1_file_queue.log_state import LogState
+from phase1_file_queue.partition_log import PartitionLog
+
+SHARED = LogConfig(access="shared", segment_bytes=2000, index_interval_bytes=200)
+
+
+def batch(*values):
+    return encode_values([v.encode() for v in values], timestamps=7)
+
+
+def values(log):
+    return [record.value.decode() for record in log.records()]
+
+
+def in_threads(count, work):
+    failures = []
+
+    def run(number):
+        try:
+            work(number)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failures
+
+
+class FakeFlush:
+    """A flush that reaches as far as `appended`, and lets the test decide when it returns."""
+
+    def __init__(self):
+        self.appended = 0
+        self.calls = 0
+        self.begun = threading.Semaphore(0)
+        self.may_return = threading.Semaphore(0)
+        self.error = None
+
+    def __call__(self):
+        self.calls += 1
+        reached = self.appended
+        self.begun.release()
+        assert self.may_return.acquire(timeout=30)
+        if self.error:
+            raise self.error
+        return reached
+
+
+def test_a_sync_releases_those_it_covered_and_the_next_one_leads():
+    flush = FakeFlush()
+    commit = GroupCommit(flush, "batch", 0, SystemClock())
+    done = []
+    threads = []
+
+    def wait(offset):
+        commit.wait(offset)
+        done.append(offset)
+
+    def start(offset):
+        thread = threading.Thread(target=wait, args=(offset,))
+        thread.start()
+        threads.append(thread)
+
+    flush.appended = 2
+    start(1)
+    assert flush.begun.acquire(timeout=30)  # 1 leads, its sync covers 2 as well
+    flush.appended = 4
+    for offset in (2, 3, 4):
+        start(offset)
+    while len(commit._waiters) < 3:
+        pass
+    flush.may_return.release()
+    threads[0].join()
+    threads[1].join()
+    assert sorted(done) == [1, 2]  # 3 and 4 came too late for that sync
+    assert flush.begun.acquire(timeout=30)  # one of them leads the next
+    flush.may_return.release()
+    for thread in threads:
+        thread.join()
+    assert sorted(done) == [1, 2, 3, 4]
+    assert flush.calls == 2
+    commit.wait(4)
+    assert flush.calls == 2
+
+
+def test_a_failed_sync_fails_everybody_who_waited():
+    flush = FakeFlush()
+    flush.error = DiskError("sync failed", "")
+    flush.may_return = threading.Semaphore(100)
+    commit = GroupCommit(flush, "batch", 0, SystemClock())
+    failures = in_threads(8, lambda number: commit.wait(number + 1))
+    assert len(failures) == 8
+
+
+def test_threads_share_syncs_and_all_is_durable(tmp_path):
+    disk = CountingDisk(RealDisk())
+    log = PartitionLog(tmp_path / "t-0", disk=disk)
+    assert not in_threads(32, lambda n: [log.append_durably(batch(f"{n} {i}")) for i in range(20)])
+    assert log.end_offset == log.flushed == 640
+    assert disk.calls["sync"] < 400
+    found = values(log)
+    for n in range(32):
+        assert [v for v in found if v.startswith(f"{n} ")] == [f"{n} {i}" for i in range(20)]
+
+
+def test_threads_that_wait_for_a_failing_disk_all_hear_of_it():
+    disk = FaultyDisk()
+    log = PartitionLog("/t-0", disk=disk)
+    log.append_durably(batch("first"))
+    disk.fail_at = dict.fromkeys(range(disk.steps + 1, disk.steps + 1000), errno.EIO)
+    failures = in_threads(8, lambda n: log.append_durably(batch(str(n))))
+    assert len(failures) == 8
+    assert all(isinstance(f, DiskError | LogFailed) for f in failures)
+
+
+APPENDER = """
+import sys
+from craft2.record_batch import encode_values
+from phase1_file_queue.log_config import LogConfig
+from phase1_file_queue.partition_log import PartitionLog
+directory, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+log = PartitionLog(directory, LogConfig(access="shared", segment_bytes=20000))
+print("open", flush=True)
+i = 0
+while i != count:
+    log.append_as_leader(encode_values([f"{name} {i}".encode()] * 3), 0)
+    i += 1
+log.close()
+"""
+
+
+def appender(directory, name, count):
+    command = [sys.executable, "-c", APPENDER, str(directory), name, str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def check_whole(log, names):
+    """Each appender's batches are whole, in order, and none is missing before its last."""
+    found = values(log)
+    for name in names:
+        own = [int(v.split()[1]) for v in found if v.split()[0] == name]
+        assert own == [i for i in range(len(own) // 3) for _ in range(3)]
+    return found
+
+
+def test_processes_append_to_one_log_without_gap_or_double(tmp_path):
+    workers = [appender(tmp_path / "t-0", name, 300) for name in "abc"]
+    for worker in workers:
+        worker.communicate()
+        assert worker.returncode == 0
+    with PartitionLog(tmp_path / "t-0") as log:
+        assert log.recovery.clean
+        assert len(check_whole(log, "abc")) == 3 * 3 * 300
+
+
+def test_killed_appenders_leave_nothing_half_done_to_the_others(tmp_path):
+    with PartitionLog(tmp_path / "t-0", SHARED) as log:
+        for number in range(4):
+            worker = appender(tmp_path / "t-0", f"k{number}", -1)
+            assert worker.stdout.readline() == "open\n"
+            before = log.end_offset
+            while log.end_offset < before + 60:
+                pass
+            os.kill(worker.pid, signal.SIGKILL)
+            worker.communicate()
+            log.append_as_leader(batch(f"own {number}"), 0)
+            assert log.end_offset % 3 == (number + 1) % 3
+        found = check_whole(log, [f"k{number}" for number in range(4)])
+        assert [v for v in found if v.startswith("own")] == [f"own {n}" for n in range(4)]
+
+
+@pytest.mark.parametrize("step", ["publish", "new_segment"])
+def test_a_writer_that_dies_inside_an_append_is_cleaned_up_after(step, monkeypatch):
+    class Died(BaseException):
+        pass
+
+    disk = FaultyDisk()
+    first = PartitionLog("/t-0", SHARED, disk=disk)
+    second = PartitionLog("/t-0", SHARED, disk=disk)
+    reader = PartitionLog("/t-0", LogConfig(access="read"), disk=disk)
+    for i in range(5):
+        first.append_as_leader(batch(f"{i}" * 300), 0)
+    expected = values(reader)
+    original = getattr(LogState, step)
+
+    def die(self, *arguments):
+        if step == "new_segment":
+            original(self, *arguments)
+        raise Died
+
+    monkeypatch.setattr(LogState, step, die)
+
+    def append_until_it_dies():
+        while True:
+            first.append_as_leader(batch("never" * 60), 0)
+
+    with pytest.raises(Died):
+        append_until_it_dies()
+    monkeypatch.undo()
+    assert values(reader) == [*expected, *values(reader)[5:]]
+    seen = values(reader)
+    second.append_as_leader(batch("after"), 0)
+    assert values(second) == values(reader) == [*seen, "after"]
+    second.close()
+    reader.close()
+    assert values(PartitionLog("/t-0", SHARED, disk=disk.power_loss(keep=1.0)))[-1] == "after"
+
+
+def test_shared_logs_roll_retain_and_flush_together(tmp_path):
+    config = LogConfig(access="shared", segment_bytes=2000, retention_bytes=5000)
+    with PartitionLog(tmp_path / "t-0", config) as a, PartitionLog(tmp_path / "t-0", config) as b:
+        for i in range(60):
+            (a if i % 3 else b).append_as_leader(batch(f"{i}" * 50), i // 20)
+        assert a.segment_bases == b.segment_bases
+        assert a.epoch_end_offset(1) == b.epoch_end_offset(1) == (1, 40)
+        assert a.flush() == 60
+        assert b.flushed == 60
+        assert b.apply_retention()
+        assert a.log_start == b.log_start > 0
+        assert values(a) == values(b)
+        with pytest.raises(LogInUse):
+            PartitionLog(tmp_path / "t-0")
+        with pytest.raises(LogError, match="access='exclusive'"):
+            a.truncate_to(50)
+    with PartitionLog(tmp_path / "t-0") as log:
+        assert log.recovery.clean
+
+
+def test_who_waits_while_the_first_checks_the_log_starts_over_if_it_dies():
+    disk = FaultyDisk()
+    log = PartitionLog("/t-0", SHARED, disk=disk)
+    log.append_as_leader(batch("x"), 0)
+    disk = disk.kill()
+    first = disk.lock("/t-0/.users")
+    assert first.acquire()  # somebody is checking the log
+    opened = []
+
+    thread = threading.Thread(target=lambda: opened.append(PartitionLog("/t-0", SHARED, disk=disk)))
+    page = disk.open("/t-0/.control", "write").map(4096)
+    page.view[257] = 0
+    page.close()
+    thread.start()
+    first.close()  # and dies
+    thread.join()
+    assert opened[0].recovery.scanned_bytes > 0
+    assert values(opened[0]) == ["x"]
+
+
+def test_an_object_from_before_a_fork_refuses(tmp_path):
+    log = PartitionLog(tmp_path / "t-0")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            log.append_as_leader(batch("child"), 0)
+        except LogFailed as error:
+            os._exit(7 if "forked" in str(error) else 1)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    log.close()
