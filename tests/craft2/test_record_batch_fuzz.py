@@ -151,6 +151,15 @@ def test_damage_inside_a_record_is_named(old: str, new: str, field: str) -> None
     assert field in str(caught.value)
 
 
+def test_a_record_longer_than_its_fields_is_refused_by_every_reader() -> None:
+    padded = BATCH.replace(bytes.fromhex("0c000102010100"), bytes.fromhex("0e00010201010000"))
+    padded = padded[:8] + (len(padded) - rb.LOG_OVERHEAD).to_bytes(4, "big") + padded[12:]
+    for read in (rb.decode, rb.decode_all, rb.decode_arrow):
+        for count in (1, 64):
+            with scanning_from(count), pytest.raises(CorruptBatch, match="expected to end at"):
+                read(padded, check_crc=False)
+
+
 def test_a_count_that_does_not_fit_the_records_is_named() -> None:
     for count, problem in ((2, "the end after 2, got"), (3, None), (1, "the end after 1")):
         damaged = BATCH[:57] + count.to_bytes(4, "big") + BATCH[61:]
