@@ -3,8 +3,9 @@
     python -m craft2.course.author notebooks/00_start_here.ipynb [--needs]
 
 The committed notebook is the source.  This runs it in a clean kernel, stores outputs and execution
-counts, and drops whatever differs from run to run.  With `--needs` it also measures which cells
-need which exercise, by breaking one exercise at a time, and stores that in the cells' metadata.
+counts, and drops whatever differs from run to run; cells are formatted first.  With `--needs` it
+also measures which cells need which exercise, by breaking one exercise at a time, and stores that
+in the cells' metadata.
 
 A file of `# %%` cells (see `notebook_from_py`) is turned into a notebook first.
 """
@@ -13,6 +14,7 @@ A file of `# %%` cells (see `notebook_from_py`) is turned into a notebook first.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -35,6 +37,13 @@ _KERNELSPEC = {"name": "python3", "display_name": "Python 3 (ipykernel)", "langu
 
 class NotebookFailedError(Craft2Error):
     """A cell of a notebook raised on the reference."""
+
+
+def tidy(path: Path) -> None:
+    """Format a notebook's cells and sort their imports, as `make test` wants them."""
+    ruff = [sys.executable, "-m", "ruff"]
+    subprocess.run([*ruff, "check", "--quiet", "--fix", "--select", "I", str(path)], check=True)
+    subprocess.run([*ruff, "format", "--quiet", str(path)], check=True)
 
 
 def execute(path: Path) -> None:
@@ -158,6 +167,7 @@ def main(arguments: list[str]) -> None:
             notebook = notebook_from_py(path.read_text())
             path = path.with_suffix(".ipynb")
             nbformat.write(notebook, path)
+        tidy(path)
         if "--needs" in arguments:
             store_needs(path)
         execute(path)

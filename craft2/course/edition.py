@@ -78,11 +78,8 @@ class Edition:
 
     def remember(self, topic: str, value: dict[str, Any]) -> None:
         """Replace what is remembered under `topic`; `value` must be JSON."""
-        self.private.mkdir(exist_ok=True)
-        target = self.private / f"{topic}.json"
-        partial = target.with_suffix(f".{os.getpid()}.tmp")
-        partial.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
-        partial.replace(target)
+        text = json.dumps(value, indent=1, sort_keys=True) + "\n"
+        write_whole(self.private / f"{topic}.json", text)
 
     def is_started(self, exercise_file: str, exercise_id: str) -> bool:
         """True once the learner has written something into that region.
@@ -98,6 +95,14 @@ class Edition:
             ) from None
         except MarkerError as error:
             raise BrokenEditionError(f"{exercise_file}: {error.problem}", error.fix) from None
+
+
+def write_whole(target: Path, text: str) -> None:
+    """Write a file so that, whatever happens meanwhile, it holds its old text or its new one."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    partial.write_text(text)
+    partial.replace(target)
 
 
 def package_files(root: Path, package: str) -> Iterator[Path]:

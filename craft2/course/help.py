@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 from craft2.course.checking import PASSED, run_check
-from craft2.course.edition import REFERENCE, Edition
+from craft2.course.edition import REFERENCE, Edition, write_whole
 from craft2.course.exercises import EXERCISES, exercise
 from craft2.course.predictions import GRADING
 from craft2.course.splice import body_of, splice
@@ -64,7 +64,7 @@ def solve(edition: Edition, exercise_id: str) -> tuple[Path, Path]:
     """
     path = edition.root / exercise(exercise_id).file
     copy = keep_beside(path, f"attempt-{exercise_id}")
-    path.write_text(splice(path.read_text(), exercise_id, reference_body(exercise_id)))
+    write_whole(path, splice(path.read_text(), exercise_id, reference_body(exercise_id)))
     return path, copy
 
 

@@ -22,11 +22,14 @@ def wrong_needs(needs: list[str], root: Path) -> list[str]:
     return [f"{v.exercise}, which is wrong: {v.one_line}" for v in verdicts if v.status == FAILED]
 
 
-def needs_of(edition: Edition, notebook: str, source: str) -> list[str]:
-    """What the pristine notebook ("01") says that the cell with this source needs."""
+def needs_of(edition: Edition, notebook: str, source: str, cell_id: str | None) -> list[str]:
+    """What the pristine notebook ("01") says that a cell needs.
+
+    The learner may have changed the cell, or not every editor says a cell's id: either will do.
+    """
     for path in edition.twins.glob(f"{notebook}_*.ipynb"):
         for cell in json.loads(path.read_text())["cells"]:
-            if source_of(cell).strip() == source.strip():
+            if cell.get("id") == cell_id or source_of(cell).strip() == source.strip():
                 needs: list[str] = cell["metadata"].get("craft2", {}).get("needs", [])
                 return needs
     return []
@@ -39,7 +42,7 @@ def after_cell(edition: Edition, notebook: str) -> Callable[[Any], None]:
         error = result.error_in_exec
         if error is None or isinstance(error, CheckFailedError):
             return
-        needs = needs_of(edition, notebook, result.info.raw_cell)
+        needs = needs_of(edition, notebook, result.info.raw_cell, result.info.cell_id)
         for text in wrong_needs(needs, edition.root):
             print(f"This cell needs exercise {text}")
 

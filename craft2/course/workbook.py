@@ -23,6 +23,7 @@ from craft2.course.edition import (
     Edition,
     notebooks_folder,
     package_files,
+    write_whole,
 )
 from craft2.course.splice import MarkerError, body_of, emptied, is_started, regions, splice
 from craft2.errors import Craft2Error
@@ -75,7 +76,7 @@ def start(folder: Path, notebooks: Path | None = None) -> list[str]:
         if target.exists():
             kept += 1
             continue
-        _write(target, text)
+        write_whole(target, text)
         written[name] = fingerprint(text)
         new += 1
     edition.remember("written", written)
@@ -93,10 +94,10 @@ def update(edition: Edition, notebooks: Path | None = None) -> list[str]:
     for name, text in fresh_files(notebooks).items():
         target = edition.root / name
         if not target.exists():
-            _write(target, text)
+            write_whole(target, text)
             report.append(f"wrote {name}")
         elif name.startswith(".craft2/"):
-            target.write_text(text)
+            write_whole(target, text)
         else:
             report += _renew(target, name, text, written.get(name, ""))
         written[name] = fingerprint(text)
@@ -183,7 +184,7 @@ def _renew(target: Path, name: str, fresh: str, was: str) -> list[str]:
     if changed_by_learner:
         beside = keep_beside(target, "mine")
         report.append(f"{name}: you had changed it; your version is now {beside.name}")
-    target.write_text(_with_their_regions(fresh, theirs))
+    write_whole(target, _with_their_regions(fresh, theirs))
     return [*report, f"renewed {name}"]
 
 
@@ -212,8 +213,3 @@ def keep_beside(path: Path, word: str) -> Path:
             copy.write_bytes(path.read_bytes())
             return copy
         number += 1
-
-
-def _write(target: Path, text: str) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text)

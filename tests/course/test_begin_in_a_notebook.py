@@ -8,12 +8,6 @@ from nbclient import NotebookClient
 
 from craft2.course.help import reference_body
 
-CELLS = (
-    'from craft2.course import begin, check\nbegin("99")',
-    'from phase1_file_queue.partitioner import partition_for\npartition_for(b"UA", 4)',
-    'check("0.1")',
-)
-
 
 def text_of(output) -> str:
     if output.output_type == "stream":
@@ -24,11 +18,12 @@ def text_of(output) -> str:
 
 
 def test_a_learners_session(edition):
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in CELLS])
+    notebook = nbformat.read(edition.root / "notebooks" / "99_tiny.ipynb", as_version=4)
     client = NotebookClient(notebook, kernel_name="python3", timeout=30, allow_errors=True)
     client.resources = {"metadata": {"path": str(edition.root / "notebooks")}}
 
-    def run(index: int) -> str:
+    def run(number: int) -> str:
+        index = (1, 3, 5)[number]  # begin, a cell that needs 0.1, its check
         client.execute_cell(notebook.cells[index], index)
         return "".join(text_of(output) for output in notebook.cells[index].outputs)
 
