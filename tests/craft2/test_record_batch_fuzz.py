@@ -12,6 +12,7 @@ from record_strategies import record_lists, scanning_from, unhurried
 from test_record_batch_bulk import as_records
 
 from craft2 import record_batch as rb
+from craft2.batch_seal import seal
 from craft2.codecs import CODEC_NAMES
 from craft2.record_batch import BatchTooShort, CorruptBatch, Record
 
@@ -160,14 +161,41 @@ def test_a_record_longer_than_its_fields_is_refused_by_every_reader() -> None:
                 read(padded, check_crc=False)
 
 
+@pytest.mark.parametrize(
+    ("timestamp_delta", "key_length", "accepted"),
+    [
+        ("00", "8180808000", True),  # -1 in five bytes: wasteful, but allowed
+        ("00", "818080808000", False),
+        ("00", "8180808010", False),  # a 33rd bit
+        ("808080808080808000", "01", True),  # 0 in nine bytes
+        ("80808080808080808000", "01", True),
+        ("80808080808080808002", "01", False),  # a 65th bit
+        ("8080808080808080808000", "01", False),
+    ],
+)
+def test_long_varints_are_judged_alike_by_every_reader(
+    timestamp_delta: str, key_length: str, accepted: bool
+) -> None:
+    body = bytes.fromhex("00" + timestamp_delta + "00" + key_length + "0100")
+    batch = seal(bytes([2 * len(body)]) + body, 1, 0, 5, 5)
+    for read in (rb.decode_all, lambda data: as_records(rb.decode_arrow(data))):
+        for count in (1, 64):
+            with scanning_from(count):
+                if accepted:
+                    assert read(batch) == [Record(0, 5, None, None)]
+                else:
+                    with pytest.raises(CorruptBatch, match="expected a varint"):
+                        read(batch)
+
+
 def test_a_count_that_does_not_fit_the_records_is_named() -> None:
-    for count, problem in ((2, "the end after 2, got"), (3, None), (1, "the end after 1")):
+    for count in (1, 2):
         damaged = BATCH[:57] + count.to_bytes(4, "big") + BATCH[61:]
-        if problem:
-            with pytest.raises(CorruptBatch, match=problem):
-                rb.decode(damaged, check_crc=False)
-        else:
-            assert len(rb.decode(damaged, check_crc=False)) == 3
+        for read in (rb.decode, rb.decode_arrow):
+            for scan_from in (1, 64):
+                problem = f"records: expected the end after {count}, got"
+                with scanning_from(scan_from), pytest.raises(CorruptBatch, match=problem):
+                    read(damaged, check_crc=False)
     huge = BATCH[:23] + b"\x7f\xff\xff\xfe" + BATCH[27:57] + b"\x7f\xff\xff\xff" + BATCH[61:]
     with pytest.raises(CorruptBatch, match="record length: expected a varint"):
         rb.decode(huge, check_crc=False)
