@@ -29,7 +29,7 @@ def needs_of(edition: Edition, notebook: str, source: str, cell_id: str | None) 
     """
     for path in edition.twins.glob(f"{notebook}_*.ipynb"):
         for cell in json.loads(path.read_text())["cells"]:
-            if cell.get("id") == cell_id or source_of(cell).strip() == source.strip():
+            if (cell_id and cell.get("id") == cell_id) or source_of(cell).strip() == source.strip():
                 needs: list[str] = cell["metadata"].get("craft2", {}).get("needs", [])
                 return needs
     return []
