@@ -112,7 +112,7 @@ def _load_segments(state: LogState, now: Published) -> None:
     if now.segment_base not in known:
         for base in segment_bases(state.disk, state.directory):
             if base not in known and base <= now.segment_base:
-                grows = base == now.segment_base
+                grows = base == now.segment_base and state.config.access != "read"
                 state.segments.append(
                     Segment(state.disk, state.directory, base, state.config, grows=grows)
                 )

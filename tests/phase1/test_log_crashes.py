@@ -374,3 +374,52 @@ def test_a_duplicate_is_answered_without_appending():
     assert log.append_as_leader(batch(0, 1, 10), 0) == (0, 0, False)
     assert log.append_as_leader(batch(0, 1, 10), 0) == (0, 0, True)
     assert log.end_offset == 1
+
+
+def test_truncating_takes_back_the_promise_before_the_records(monkeypatch):
+    monkeypatch.setattr("craft2.faulty_disk._WRITEBACK", 10**9)
+    disk = FaultyDisk()
+    log = written(disk, 10)
+    log._state.control.sync()  # the kernel may write the page at any time: it says 10 are flushed
+    log.truncate_to(3)
+    log.append_as_leader(batch(3, 1, 10), 0)
+    after = PartitionLog("/t-0", disk=disk.power_loss(keep=0.0))
+    assert after.end_offset == 3
+
+
+def test_an_index_that_is_ahead_of_its_log_is_not_believed():
+    config = LogConfig(index_interval_bytes=0, max_index_bytes=960)
+    disk = FaultyDisk()
+    PartitionLog("/t-0", config, disk=disk).close()
+    log = PartitionLog("/t-0", config, disk=disk)
+    for _ in range(5):
+        log.append_as_leader(batch(log.end_offset, 1, 100), 0)
+    log._state.active.sync_indexes()  # again the kernel's choice
+    log = PartitionLog("/t-0", config, disk=disk.power_loss(keep=0.0))
+    assert log.end_offset == 0
+    log.append_as_leader(batch(0, 3, 5), 0)
+    log.append_as_leader(batch(3, 3, 5), 0)
+    with PartitionLog("/t-0", LogConfig(access="read"), disk=log._disk) as reader:
+        assert next(reader.records(4)).value == b"4:xxxxx"
+
+
+def test_what_is_left_of_an_old_index_behind_a_hole_is_forgotten():
+    config = LogConfig(index_interval_bytes=0, max_index_bytes=960, flush_policy="never")
+    disk = FaultyDisk()
+    log = PartitionLog("/t-0", config, disk=disk)
+    log.append_as_leader(batch(0, 1, 10), 0)
+    log.flush()
+    for _ in range(90):  # 8 bytes of index each: the first sector holds 64
+        log.append_as_leader(batch(log.end_offset, 1, 10), 0)
+    index = LOG.replace(".log", ".index")
+    found = next(
+        lost
+        for lost in (disk.power_loss(seed=seed) for seed in range(500))
+        if any(lost.tree()[index][512:]) and not any(lost.tree()[index][:512])
+    )
+    log = PartitionLog("/t-0", config, disk=found)
+    while log.end_offset < 80:
+        log.append_as_leader(batch(log.end_offset, 2, 10), 0)
+    with PartitionLog("/t-0", replace(config, access="read"), disk=found) as reader:
+        for offset in range(80):
+            assert next(reader.records(offset)).offset == offset
