@@ -1,6 +1,7 @@
 """Pictures of measurements and events, one function each, each a matplotlib figure."""
 
 from craft2.viz.latency import latency_distribution
+from craft2.viz.skew import partition_skew
 from craft2.viz.throughput import throughput_by_clients
 
-__all__ = ["latency_distribution", "throughput_by_clients"]
+__all__ = ["latency_distribution", "partition_skew", "throughput_by_clients"]

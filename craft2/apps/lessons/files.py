@@ -1,0 +1,79 @@
+"""Views of a queue's directory, and a place on the right disk for a lesson's files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from craft2.course.edition import Edition
+
+_PREFIX = ".lesson-"
+
+
+def results_folder() -> Path:
+    """Where measurements are kept: `results` in the edition, or beside the notebooks' folder."""
+    edition = Edition.find()
+    return (edition.root if edition else Path.cwd().parent) / "results"
+
+
+def scratch() -> Path:
+    """A new folder for a lesson's files, inside the results folder.
+
+    Not in the system's temporary directory: that is often kept in memory, where a sync costs
+    nothing and a lesson about syncs would lie.  Folders of kernels that are gone are removed.
+    """
+    parent = results_folder()
+    parent.mkdir(exist_ok=True)
+    for old in parent.glob(f"{_PREFIX}*"):
+        owner = old.name.removeprefix(_PREFIX).split("-")[0]
+        if owner.isdigit() and not _alive(int(owner)):
+            shutil.rmtree(old, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+
+
+def _alive(pid: int) -> bool:
+    with contextlib.suppress(PermissionError):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+    return True
+
+
+def listing(folder: str | os.PathLike[str], most: int = 3) -> None:
+    """Print the files under `folder` with their sizes in bytes, at most `most` of each folder.
+
+    Names that begin with a dot (locks, files being prepared) are left out.
+    """
+    for line in _lines(Path(folder), most, ""):
+        print(line)
+
+
+def _lines(folder: Path, most: int, indent: str) -> Iterator[str]:
+    yield f"{indent}{folder.name}/"
+    entries = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
+    files = [p for p in entries if p.is_file()]
+    messages = [p for p in files if p.suffix == ".msg"]
+    for path in messages[:most] + [p for p in files if p not in messages]:
+        yield f"{indent}    {path.name:<22}{path.stat().st_size:>6}"
+        if path in messages[most - 1 : most] and len(messages) > most:
+            yield f"{indent}    ... {len(messages) - most} more"
+    for path in entries:
+        if path.is_dir():
+            yield from _lines(path, most, indent + "    ")
+
+
+def jsonl_lines(path: str | os.PathLike[str]) -> tuple[int, list[str]]:
+    """(how many lines of a file are whole JSON objects, the lines that are not)."""
+    whole, broken = 0, []
+    for line in Path(path).read_text().splitlines():
+        try:
+            whole += isinstance(json.loads(line), dict)
+        except ValueError:
+            broken.append(line)
+    return whole, broken

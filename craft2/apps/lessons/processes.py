@@ -1,0 +1,190 @@
+"""Processes that a notebook starts, listens to, and kills.
+
+    worker = Worker(produce, root, 0, 500)     # a function of this module, in a process of its own
+    worker.wait_for(100)                       # until it has acknowledged 100 things
+    worker.kill()                              # kill -9
+    worker.acks                                # all it acknowledged: a list of tuples of ints
+
+A worker acknowledges by writing a line of numbers into a pipe.  What is in the pipe survives the
+worker, so the parent knows exactly what had been promised when it died.
+
+A worker has a session of its own (an interrupt of the notebook is not for it), inherits neither
+the notebook's output nor its input, and ends when the notebook's kernel does: its standard input
+is a pipe whose other end only the kernel holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from craft2.clock import SystemClock
+from craft2.errors import Craft2Error
+
+LIMIT_S = 50.0  # no worker lives longer: a cell that waits for one ends before its own limit
+
+
+class WorkerError(Craft2Error):
+    """A worker ended before it had done what the notebook waits for."""
+
+
+class Work(Protocol):
+    """A function that a worker can run: it takes numbers and paths and returns nothing."""
+
+    __name__: str
+    __call__: Callable[..., None]
+
+
+class Worker:
+    """One process that runs `work(*arguments)`; `acks` is what it has acknowledged so far."""
+
+    def __init__(self, work: Work, *arguments: object) -> None:
+        self.acks: list[tuple[int, ...]] = []
+        self._name = work.__name__
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (read when the worker has failed)
+        self._process = subprocess.Popen(
+            # -P keeps the notebook's folder off the module path: PYTHONPATH says whose code runs.
+            [sys.executable, "-P", "-m", __name__, self._name, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=True,
+        )
+
+    def wait_for(self, count: int) -> None:
+        """Return when the worker has acknowledged `count` things; WorkerError if it ends before."""
+        while len(self.acks) < count:
+            if not self._read_ack():
+                raise self._error(f"{count} acknowledgements")
+
+    def finish(self) -> list[tuple[int, ...]]:
+        """Wait until the worker has done its work; returns all it acknowledged."""
+        while self._read_ack():
+            pass
+        code = self._process.wait()
+        if code != 0:
+            raise self._error("its end")
+        self._close()
+        return self.acks
+
+    def kill(self) -> list[tuple[int, ...]]:
+        """`kill -9`: the process stops between two instructions; returns all it acknowledged."""
+        self._process.kill()
+        while self._read_ack():
+            pass
+        self._process.wait()
+        self._close()
+        return self.acks
+
+    def _read_ack(self) -> bool:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if line.endswith(b"\n"):
+            self.acks.append(tuple(map(int, line.split())))
+        return line.endswith(b"\n")
+
+    def _error(self, awaited: str) -> WorkerError:
+        code = self._process.wait()
+        self._log.seek(0)
+        said = self._log.read().decode(errors="replace").strip().splitlines()
+        last = f"; it said: {said[-1]}" if said else ""
+        self._close()
+        return WorkerError(
+            f"the process {self._name!r} ended with code {code} after {len(self.acks)} "
+            f"acknowledgements, while the notebook waited for {awaited}{last}",
+            "mend what it says and run this cell again",
+        )
+
+    def _close(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout, self._log):
+            assert pipe is not None
+            pipe.close()
+
+
+def acknowledge(*numbers: int) -> None:
+    """Tell the parent: one line, in one write, so that lines of several threads do not mix."""
+    os.write(1, (" ".join(map(str, numbers)) + "\n").encode())
+
+
+# What workers do.
+
+
+def write_jsonl(path: str, count: int | None = None) -> None:
+    """The naive service: append this machine's metrics to one file, a JSON object a line.
+
+    Nothing here is exotic: open, json.dump, newline.  Python's file object collects some
+    kilobytes before it asks the operating system to write them.
+    """
+    from craft2.apps.ingestion.machine_metrics import metrics
+
+    events = itertools.islice(metrics(0.001, SystemClock()), count)
+    with open(path, "a") as file:
+        for number, event in enumerate(events):
+            json.dump(json.loads(event.value), file)
+            file.write("\n")
+            acknowledge(number)
+
+
+def produce(root: str, start: int, count: int) -> None:
+    """Produce `count` flights from the `start`-th on; acknowledge partition, offset, flight."""
+    from craft2.apps.ingestion.flights import flights
+    from phase1_file_queue.partitioned_queue import PartitionedQueue
+
+    with PartitionedQueue.existing(root) as queue:
+        for number, flight in enumerate(flights(count, start), start):
+            where = queue.produce(flight.key, flight.value, timestamp=flight.event_time_ms)
+            acknowledge(*where, number)
+
+
+def consume(root: str, group: str, total: int) -> None:
+    """Handle messages until the group has handled `total`; acknowledge partition and offset."""
+    from phase1_file_queue.message_file import Message
+    from phase1_file_queue.queue_consumer import QueueConsumer
+
+    def handle(message: Message) -> None:
+        acknowledge(message.partition, message.offset)
+
+    clock, never = SystemClock(), threading.Event()
+    with QueueConsumer(root, group) as consumer:
+        consumer.start(handle)
+        while sum(map(consumer.committed, consumer.lag())) < total:
+            if consumer.errors:
+                raise next(iter(consumer.errors.values()))
+            clock.wait(never, 0.01)
+
+
+def hashes(key: str) -> None:
+    """Acknowledge Python's hash of `key` and Kafka's, as this process computes them."""
+    from phase1_file_queue.partitioner import murmur2
+
+    acknowledge(hash(key.encode()), murmur2(key.encode()))
+
+
+WORK: dict[str, Callable[..., None]] = {
+    work.__name__: work for work in (write_jsonl, produce, consume, hashes)
+}
+
+
+def _end_with_parent() -> None:
+    os.read(0, 1)  # returns when the parent is gone, or has closed the pipe
+    os._exit(2)
+
+
+def main(name: str, *arguments: str) -> None:
+    """The worker's side: run one of `WORK`; arguments made of digits are numbers."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    limit = threading.Timer(LIMIT_S, os._exit, (3,))
+    limit.daemon = True
+    limit.start()
+    WORK[name](*(int(text) if text.isdigit() else text for text in arguments))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
