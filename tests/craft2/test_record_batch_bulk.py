@@ -204,7 +204,7 @@ def test_tables_kept_between_batches_stay_small() -> None:
         rb.encode_values([b"v" * size] * 9, keys=[b"k" * size] * 9, timestamps=[size] * 9)
     assert record_columns._openings.cache_info().currsize <= record_columns._TABLES
     rb.encode_values([b"v"] * 10, keys=[b"k" * 99_999, b"l"] * 5)
-    assert len(record_columns._openings(2)) <= record_columns._TABLE_SIZE
+    assert 0 < max(record_columns._openings(2)) < record_columns._TABLE_SIZE
 
 
 def test_neither_arrow_nor_numpy_nor_pandas_is_imported_until_asked() -> None:

@@ -114,14 +114,31 @@ def test_damage_is_an_error_of_our_own_or_harmless(kind: Any, cells: Any, draw: 
             read(bytes(data), check_crc=False)
 
 
+def message(codec: str, value: bytes) -> bytes:
+    """One format 0 message without key, its offset 0."""
+    body = bytes([0, CODEC_IDS[codec]]) + b"\xff" * 4 + len(value).to_bytes(4, "big") + value
+    crc = zlib.crc32(body).to_bytes(4, "big")
+    return bytes(8) + (len(body) + 4).to_bytes(4, "big") + crc + body
+
+
 def test_lz4_in_format_0_is_refused_in_words() -> None:
-    frame = bytearray(compress("lz4", build("aiokafka", 0, "none", [(5, b"key", b"value")])))
+    frame = bytearray(compress("lz4", message("none", b"value")))
     frame[6] ^= 0xFF  # the header checksum that clients of the time computed over other bytes
-    message = b"\0\3" + (-1).to_bytes(4, "big", signed=True) + len(frame).to_bytes(4, "big") + frame
-    crc = zlib.crc32(message).to_bytes(4, "big")
-    data = bytes(8) + (len(message) + 4).to_bytes(4, "big") + crc + message
     with pytest.raises(CorruptBatch, match="lz4 messages: expected data that unpacks"):
-        rb.decode(data)
+        rb.decode(message("lz4", bytes(frame)))
+
+
+def test_only_plain_messages_of_the_same_format_may_be_inside_another() -> None:
+    plain = message("none", b"value")
+    packed = message("gzip", compress("gzip", plain))
+    assert rb.decode(packed) == [Record(0, -1, None, b"value")]
+    other = build("aiokafka", 1, "none", [(5, None, b"value")])
+    for inner in (packed, plain + packed, other, rb.encode_values([b"value"])):
+        with pytest.raises(CorruptBatch, match="inner message: expected plain format 0"):
+            rb.decode(message("gzip", compress("gzip", inner)))
+    for inner in (b"", plain[:-1], plain + b"."):
+        with pytest.raises(CorruptBatch, match="gzip messages: expected whole messages"):
+            rb.decode(message("gzip", compress("gzip", inner)))
 
 
 def test_lengths_that_leave_the_message_are_named() -> None:
