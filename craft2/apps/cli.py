@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from craft2.apps import cli_bench, cli_queue
 from craft2.errors import Craft2Error
 
 app = typer.Typer(
@@ -101,23 +102,10 @@ def _say(lines: list[str]) -> None:
         typer.echo(line)
 
 
-def _register_others() -> None:
-    """Add the verbs of the other command modules."""
-    import importlib
-
-    for name in ("cli_queue", "cli_bench"):
-        try:
-            module = importlib.import_module(f"craft2.apps.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"craft2.apps.{name}":
-                raise
-            continue
-        module.register(app)
-
-
 def main() -> None:
     """Entry point: our own errors end in one line, not in a traceback."""
-    _register_others()
+    cli_queue.register(app)
+    cli_bench.register(app)
     try:
         app()
     except Craft2Error as error:
