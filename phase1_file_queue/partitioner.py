@@ -39,8 +39,8 @@ def partition_for(key: bytes, num_partitions: int) -> int:
     """The partition (0 to num_partitions - 1) of `key`, as every Kafka client computes it.
 
     Java has no unsigned integers: its murmur2 may come out negative, so Kafka clears the sign
-    bit (`& 0x7FFFFFFF`) before it takes the remainder.  Taking the absolute value instead looks
-    the same and puts half of all keys elsewhere.
+    bit of the 32 before it takes the remainder.  Taking the absolute value instead looks the same
+    and puts half of all keys elsewhere.  Here `murmur2(key)` is never negative.
     """
     # BEGIN SOLUTION
     return (murmur2(key) & 0x7FFFFFFF) % num_partitions
