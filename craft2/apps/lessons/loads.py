@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import os
 import tempfile
+import threading
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +17,7 @@ from craft2.apps.bench.harness import Operation, closed_loop
 from craft2.apps.bench.results import Result, Results
 from craft2.apps.bench.scenarios import bench_in
 from craft2.apps.ingestion.flights import FlightEvent, flights
+from craft2.clock import SystemClock
 from phase1_file_queue.partitioned_queue import PartitionedQueue
 from phase1_file_queue.queue_consumer import QueueConsumer
 
@@ -84,6 +87,17 @@ def consumption_order(root: str | os.PathLike[str], group: str) -> list[tuple[in
             order += [(m.partition, m.offset) for m in messages]
             consumer.commit()
     return order
+
+
+def drain(consumer: QueueConsumer) -> None:
+    """Wait until a started consumer has handled all there is, or stopped at an error.
+
+    Errors are read from `consumer.errors`, so that the log's copy does not appear a second time.
+    """
+    logging.getLogger("phase1_file_queue").addHandler(logging.NullHandler())
+    clock, never = SystemClock(), threading.Event()
+    while any(lag and p not in consumer.errors for p, lag in consumer.lag().items()):
+        clock.wait(never, 0.01)
 
 
 def overtaken(keys: Sequence[str], handled: Sequence[int]) -> list[tuple[int, int]]:
