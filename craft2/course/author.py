@@ -14,6 +14,7 @@ A file of `# %%` cells (see `notebook_from_py`) is turned into a notebook first.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
