@@ -4,7 +4,7 @@ A varint does not say where it ends until it is read, so Python must hop from re
 but it hops over whole records, and numpy then reads one field of all records in one go. A batch
 of a thousand becomes a few short arrays: where keys and values begin, and how long they are.
 
-craft2.record_batch makes objects from them, craft2.record_arrow Arrow  The benchmark that
+craft2.record_batch makes objects from them, craft2.record_arrow Arrow arrays. The benchmark that
 pays for it is `craft2.apps.bench.codec`: decoding to objects is about four times as fast as in
 craft2.records, which remains what explains an error and what serves small batches.
 

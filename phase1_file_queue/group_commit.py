@@ -1,9 +1,12 @@
-"""Group commit: many threads wait, one syncs for all of them.
+"""Group commit: many threads wait, one writes and syncs for all of them.
 
-A sync takes about as long for one record as for a thousand. So the first thread that has to wait
-becomes the *leader* and syncs; whoever appends meanwhile queues up. When the leader comes back it
-wakes everyone whose records lie below the offset it started from, and hands the lead to one of the
-others. No timer is involved: the busier the log, the larger the groups.
+A sync takes about as long for a thousand records as for one. So the first thread that comes becomes
+the *leader*: it takes everything that is waiting, appends it with one write, syncs once, and wakes
+those it did it for. Who comes while it works waits for the next group, led by one of them. There is
+no timer: the busier the log, the larger the groups.
+
+A thread may be woken only if its own records were appended *before* the sync began. Those that
+arrived in the meantime may look as if the same sync covered them; nobody knows.
 
 Source: D. DeWitt et al., "Implementation Techniques for Main Memory Database Systems", SIGMOD 1984,
 section 5.2, where the idea has its name.
@@ -12,117 +15,122 @@ section 5.2, where the idea has its name.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from craft2.clock import Clock
-from phase1_file_queue.log_config import FlushPolicy
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
 
 
-class _Waiter:
-    """A thread that sleeps on `door` until its records are durable, or it has to lead."""
+class _Waiter(Generic[Item, Outcome]):
+    """A thread that sleeps behind `door` until its item is durable, or until it has to lead."""
 
-    __slots__ = ("door", "leads", "offset")
+    __slots__ = ("door", "item", "leads", "outcome")
 
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        self.outcome: Outcome | BaseException | None = None
         self.leads = False
         self.door = threading.Lock()
         self.door.acquire()
 
 
-class GroupCommit:
-    """Makes appended records durable as a flush policy says.
+class GroupCommit(Generic[Item, Outcome]):
+    """Makes items durable, many with one sync.
 
-    flush: syncs the log; returns the offset before which everything is durable then. Raises if it
-    cannot; then every waiting thread gets an error.
+    append: writes a group of items; for each, its outcome or the error that it alone caused.
+    flush: syncs everything appended. If either raises, all of the group get that error.
     """
 
     def __init__(
-        self, flush: Callable[[], int], policy: FlushPolicy, interval_ms: int, clock: Clock
+        self,
+        append: Callable[[Sequence[Item]], Sequence[Outcome | Exception]],
+        flush: Callable[[], object],
     ) -> None:
+        self._append = append
         self._flush = flush
-        self._policy = policy
-        self._interval_s = interval_ms / 1000
-        self._clock = clock
         self._mutex = threading.Lock()
-        self._leading = False
-        self._waiters: list[_Waiter] = []
-        self._durable = 0
-        self._wanted = 0  # the largest offset anybody asked for
-        self._closing = threading.Event()
-        self._flusher: threading.Thread | None = None
-        self.error: BaseException | None = None  # why the background flusher ended, if it did
+        self._waiting: list[_Waiter[Item, Outcome]] = []
+        self._led = False  # Invariant: somebody waits only while somebody leads
 
-    def wait(self, offset: int) -> None:
-        """Return when everything before `offset` is as safe as the policy promises."""
-        if self._policy == "batch":
-            self._wait_until_durable(offset)
-        elif self._policy == "interval":
-            self._wanted = max(self._wanted, offset)
-            if self.error is not None:
-                raise self.error
-            if self._flusher is None:
-                self._start_flusher()
+    def submit(self, item: Item) -> Outcome:
+        """Return the item's outcome once it is durable; raise its error, or the group's."""
+        mine = _Waiter[Item, Outcome](item)
+        with self._mutex:
+            self._waiting.append(mine)
+            mine.leads, self._led = not self._led, True
+        if not mine.leads:
+            self._sleep(mine)
+        if mine.outcome is None:
+            self._lead()
+        if isinstance(mine.outcome, BaseException):
+            raise mine.outcome
+        assert mine.outcome is not None
+        return mine.outcome
 
-    def _wait_until_durable(self, offset: int) -> None:
-        while True:
+    def _sleep(self, mine: _Waiter[Item, Outcome]) -> None:
+        try:
+            mine.door.acquire()
+        except BaseException:  # Ctrl-C: go, but do not leave the others without a leader
             with self._mutex:
-                if offset <= self._durable:
-                    return
-                if not self._leading:
-                    self._leading = True
-                    break
-                waiter = _Waiter(offset)
-                self._waiters.append(waiter)
-            waiter.door.acquire()
-            if waiter.leads:
-                break
-        self._lead()
-        # The leader's own records were appended before it flushed, so they are durable now.
+                if mine in self._waiting and not mine.leads:
+                    self._waiting.remove(mine)
+            if mine.leads and mine.outcome is None:
+                self._lead()
+            raise
 
     def _lead(self) -> None:
-        """Flush once; wake those whose records that covered; pass the lead on."""
-        durable = self._durable
+        """Append and sync what is waiting now; pass the lead on; wake the group."""
+        with self._mutex:
+            group, self._waiting = self._waiting, []
+        outcomes: Sequence[Outcome | BaseException]
         try:
-            durable = self._flush()
-        finally:
-            with self._mutex:
-                self._durable = max(self._durable, durable)
-                done = [w for w in self._waiters if w.offset <= self._durable]
-                self._waiters = [w for w in self._waiters if w.offset > self._durable]
-                if self._waiters:
-                    self._waiters[0].leads = True
-                    done.append(self._waiters.pop(0))
-                else:
-                    self._leading = False
-            for waiter in done:
-                waiter.door.release()
-
-    def reset(self, offset: int) -> None:
-        """The log was cut: nothing at or after `offset` is durable any more."""
+            outcomes = self._append([waiter.item for waiter in group])
+            self._flush()
+        except BaseException as error:
+            outcomes = [error] * len(group)
+        for waiter, outcome in zip(group, outcomes, strict=True):
+            waiter.outcome = outcome
         with self._mutex:
-            self._durable = min(self._durable, offset)
-            self._wanted = min(self._wanted, offset)
+            heirs = self._waiting[:1]  # wakes first, so that its sync begins while the rest wake
+            self._led = bool(heirs)
+            for heir in heirs:
+                heir.leads = True
+        for waiter in heirs + group:
+            waiter.door.release()
 
-    def _start_flusher(self) -> None:
-        with self._mutex:
-            if self._flusher is None:
-                self._flusher = threading.Thread(
-                    target=self._flush_at_intervals, name="log-flusher", daemon=True
-                )
-                self._flusher.start()
 
-    def _flush_at_intervals(self) -> None:
+class IntervalFlusher:
+    """Calls `flush` every so often while there is something to flush, in a thread of its own."""
+
+    def __init__(self, flush: Callable[[], object], interval_ms: int, clock: Clock) -> None:
+        self._flush = flush
+        self._interval_s = interval_ms / 1000
+        self._clock = clock
+        self._closing = threading.Event()
+        self._due = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="log-flusher", daemon=True)
+        self._thread.start()
+
+    def note(self) -> None:
+        """Something was appended. Raises the error that ended the flusher, if one did."""
+        self._due.set()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
         try:
             while not self._clock.wait(self._closing, self._interval_s):
-                if self._wanted > self._durable:
-                    self._durable = self._flush()
+                if self._due.is_set():
+                    self._due.clear()
+                    self._flush()
         except BaseException as error:
-            self.error = error
+            self._error = error
 
     def close(self) -> None:
-        """End the background flusher. What it had not flushed yet is the caller's to flush."""
+        """End the thread. What it has not flushed yet is the caller's to flush."""
         self._closing.set()
-        if self._flusher is not None:
-            self._flusher.join()
-            self._flusher = None
+        self._thread.join()

@@ -25,25 +25,22 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
 from craft2.clock import Clock, SystemClock
 from craft2.disk import Buffer, Disk, DiskError, FileSlice, RealDisk
-from craft2.record_batch import BatchHeader, Record, decode, iter_headers, stamp_into, verify
-from phase1_file_queue.group_commit import GroupCommit
+from craft2.record_batch import Record, decode, iter_headers, stamp_into
+from phase1_file_queue.append_checks import Batches, NewBatches, check_new, check_replica
+from phase1_file_queue.group_commit import GroupCommit, IntervalFlusher
 from phase1_file_queue.log_config import (
-    BadBatch,
     LogConfig,
     LogError,
     LogFailed,
-    RecordTooLarge,
 )
 from phase1_file_queue.log_opening import open_log, reload_log
 from phase1_file_queue.log_state import LogState
 from phase1_file_queue.producer_state import AppendResult, ProducerState
-
-_Batches = list[tuple[int, BatchHeader]]
 
 
 class PartitionLog:
@@ -78,9 +75,11 @@ class PartitionLog:
         self._closed = False
         self._state: LogState = open_log(self._disk, self.directory, self.config, self._producers)
         self.recovery = self._state.report
-        self._commit = GroupCommit(
-            self.flush, self.config.flush_policy, self.config.flush_interval_ms, self._clock
-        )
+        self._commit = GroupCommit[NewBatches, AppendResult](self._append_group, self.flush)
+        self._flusher: IntervalFlusher | None = None
+        if self.config.flush_policy == "interval" and self.config.access != "read":
+            interval = self.config.flush_interval_ms
+            self._flusher = IntervalFlusher(self.flush, interval, self._clock)
 
     # What it holds.
 
@@ -126,28 +125,64 @@ class PartitionLog:
 
         Raises BadBatch, RecordTooLarge, DiskError (then nothing was appended), LogFailed.
         """
+        [outcome] = self._append_group([check_new(batch, self.config.max_message_bytes, epoch)])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def append_durably(self, batch: Buffer, epoch: int = 0) -> AppendResult:
+        """`append_as_leader`, as safe as the flush policy says; threads share writes and syncs."""
+        if self.config.flush_policy == "batch":
+            return self._commit.submit(check_new(batch, self.config.max_message_bytes, epoch))
+        result = self.append_as_leader(batch, epoch)
+        if self._flusher is not None:
+            self._flusher.note()
+        return result
+
+    def _append_group(self, group: Sequence[NewBatches]) -> list[AppendResult | LogError]:
+        """Append several at once, with one write where that is possible."""
         with self._mutex, self._appending() as state:
-            state.epochs.check(epoch)
-            data = bytearray(batch)
-            batches: _Batches = []
-            offset = first = state.end_offset
-            for position, header in self._batches(data):
-                if header.count != header.last_offset_delta + 1:
-                    raise BadBatch(
-                        f"the batch at byte {position} has {header.count} records and a last "
-                        f"offset delta of {header.last_offset_delta}",
-                        "a new batch has offsets without gaps, and at least one record",
-                    )
-                if self._producers is not None:
+            outcomes: list[AppendResult | LogError] = []
+            data, batches = bytearray(), Batches()
+            for wanted in group:
+                if batches and not self._may_share(state, data, wanted):
+                    self._write(state, data, batches)
+                    data, batches = bytearray(), Batches()
+                offset = first = batches[-1][1].next_offset if batches else state.end_offset
+                outcome = self._refused(state, wanted)
+                if outcome is None:
+                    for position, header in wanted.batches:
+                        stamp_into(wanted.data, position, offset, wanted.epoch)
+                        header = header._replace(base_offset=offset, leader_epoch=wanted.epoch)
+                        batches.append((len(data) + position, header))
+                        offset = header.next_offset
+                    data += wanted.data
+                    outcome = AppendResult(first, offset - 1)
+                outcomes.append(outcome)
+            if batches:
+                self._write(state, data, batches)
+            return outcomes
+
+    def _may_share(self, state: LogState, data: bytearray, wanted: NewBatches) -> bool:
+        """Whether `wanted` can go into the same write as `data`: same segment, epoch, no state."""
+        return (
+            self._producers is None
+            and wanted.epoch == state.epochs.latest
+            and state.active.size + len(data) + len(wanted.data) <= self.config.segment_bytes
+        )
+
+    def _refused(self, state: LogState, wanted: NewBatches) -> AppendResult | LogError | None:
+        """Why `wanted` is not appended: an old epoch, or it is there already."""
+        try:
+            state.epochs.check(wanted.epoch)
+            if self._producers is not None:
+                for _, header in wanted.batches:
                     duplicate = self._producers.check(header)
                     if duplicate is not None:
                         return duplicate
-                stamp_into(data, position, offset, epoch)
-                header = header._replace(base_offset=offset, leader_epoch=epoch)
-                batches.append((position, header))
-                offset = header.next_offset
-            self._write(state, data, batches)
-            return AppendResult(first, offset - 1)
+        except LogError as error:
+            return error
+        return None
 
     def append_as_follower(self, batches: Buffer) -> AppendResult:
         """Append batches as a leader numbered them: offsets and epochs stay as they are.
@@ -155,44 +190,11 @@ class PartitionLog:
         Raises BadBatch if they do not continue this log; else as `append_as_leader`.
         """
         with self._mutex, self._appending() as state:
-            found: _Batches = []
-            offset, epoch = state.end_offset, state.epochs.latest
-            for position, header in self._batches(batches):
-                if header.base_offset < offset or header.leader_epoch < epoch:
-                    raise BadBatch(
-                        f"the batch at byte {position} has offset {header.base_offset} and leader "
-                        f"epoch {header.leader_epoch}; the log continues at offset {offset}, "
-                        f"epoch {epoch} or later",
-                        "fetch from the log's end offset, after truncating to where the logs agree",
-                    )
-                found.append((position, header))
-                offset, epoch = header.next_offset, header.leader_epoch
+            found = check_replica(
+                batches, self.config.max_message_bytes, state.end_offset, state.epochs.latest
+            )
             self._write(state, batches, found)
-            return AppendResult(found[0][1].base_offset, offset - 1)
-
-    def append_durably(self, batch: Buffer, epoch: int = 0) -> AppendResult:
-        """`append_as_leader`, then wait as the flush policy says; threads share the syncs."""
-        result = self.append_as_leader(batch, epoch)
-        self._commit.wait(result.last_offset + 1)
-        return result
-
-    def _batches(self, data: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of each batch in `data`, checked; raises for anything else."""
-        position = 0
-        while position < len(data) or position == 0:
-            header = verify(data, position)  # raises BatchTooShort, CorruptBatch
-            if header.magic != 2:
-                raise BadBatch(
-                    f"the batch at byte {position} has format {header.magic}",
-                    "encode it again with craft2.record_batch.encode: only format 2 is written",
-                )
-            if header.size > self.config.max_message_bytes:
-                raise RecordTooLarge(
-                    f"a batch of {header.size} bytes; the limit is {self.config.max_message_bytes}",
-                    "send smaller batches, or raise max_message_bytes",
-                )
-            yield position, header
-            position += header.size
+            return AppendResult(found[0][1].base_offset, found[-1][1].last_offset)
 
     @contextlib.contextmanager
     def _appending(self) -> Iterator[LogState]:
@@ -210,7 +212,7 @@ class PartitionLog:
         finally:
             self._state.append_lock.release()
 
-    def _write(self, state: LogState, data: Buffer, batches: _Batches) -> None:
+    def _write(self, state: LogState, data: Buffer, batches: Batches) -> None:
         """Append, or leave the log as it was; if even that fails it must not be used any more."""
         try:
             state.append(data, batches)
@@ -357,7 +359,6 @@ class PartitionLog:
             except DiskError as error:
                 self._failed = error
                 raise
-            self._commit.reset(state.end_offset)
 
     # Closing.
 
@@ -365,7 +366,8 @@ class PartitionLog:
         """Flush; and if nobody else has the log open, leave it so that opening checks nothing."""
         if self._closed:
             return
-        self._commit.close()
+        if self._flusher is not None:
+            self._flusher.close()
         with self._flush_mutex, self._mutex:
             self._closed = True
             state = self._state

@@ -9,7 +9,6 @@ import threading
 
 import pytest
 
-from craft2.clock import SystemClock
 from craft2.disk import CountingDisk, DiskError, RealDisk
 from craft2.faulty_disk import FaultyDisk
 from craft2.record_batch import encode_values
@@ -46,70 +45,105 @@ def in_threads(count, work):
     return failures
 
 
-class FakeFlush:
-    """A flush that reaches as far as `appended`, and lets the test decide when it returns."""
+class FakeLog:
+    """Appends to a list; the test decides when a flush returns, and whether it fails."""
 
     def __init__(self):
-        self.appended = 0
-        self.calls = 0
+        self.items = []
+        self.flushed = []  # how many items each flush covered
         self.begun = threading.Semaphore(0)
         self.may_return = threading.Semaphore(0)
         self.error = None
 
-    def __call__(self):
-        self.calls += 1
-        reached = self.appended
+    def append(self, group):
+        self.items += group
+        return [ValueError(item) if item == "bad" else item.upper() for item in group]
+
+    def flush(self):
+        covered = len(self.items)
         self.begun.release()
         assert self.may_return.acquire(timeout=30)
         if self.error:
             raise self.error
-        return reached
+        self.flushed.append(covered)
 
 
-def test_a_sync_releases_those_it_covered_and_the_next_one_leads():
-    flush = FakeFlush()
-    commit = GroupCommit(flush, "batch", 0, SystemClock())
-    done = []
-    threads = []
+def test_a_sync_releases_those_appended_before_it_and_one_of_the_rest_leads_the_next():
+    log = FakeLog()
+    commit = GroupCommit(log.append, log.flush)
+    outcomes = {}
 
-    def wait(offset):
-        commit.wait(offset)
-        done.append(offset)
+    def submit(item):
+        try:
+            outcomes[item] = commit.submit(item)
+        except ValueError as error:
+            outcomes[item] = error
 
-    def start(offset):
-        thread = threading.Thread(target=wait, args=(offset,))
-        thread.start()
-        threads.append(thread)
-
-    flush.appended = 2
-    start(1)
-    assert flush.begun.acquire(timeout=30)  # 1 leads, its sync covers 2 as well
-    flush.appended = 4
-    for offset in (2, 3, 4):
-        start(offset)
-    while len(commit._waiters) < 3:
+    threads = {item: threading.Thread(target=submit, args=(item,)) for item in ["a", "b", "bad"]}
+    threads["a"].start()
+    assert log.begun.acquire(timeout=30)  # a leads, alone
+    threads["b"].start()
+    threads["bad"].start()
+    while len(commit._waiting) < 2:
         pass
-    flush.may_return.release()
-    threads[0].join()
-    threads[1].join()
-    assert sorted(done) == [1, 2]  # 3 and 4 came too late for that sync
-    assert flush.begun.acquire(timeout=30)  # one of them leads the next
-    flush.may_return.release()
-    for thread in threads:
-        thread.join()
-    assert sorted(done) == [1, 2, 3, 4]
-    assert flush.calls == 2
-    commit.wait(4)
-    assert flush.calls == 2
+    assert log.items == ["a"]  # the others came too late for that sync
+    log.may_return.release()
+    threads["a"].join()
+    assert outcomes == {"a": "A"}
+    assert log.begun.acquire(timeout=30)  # one of the others leads the next
+    log.may_return.release()
+    threads["b"].join()
+    threads["bad"].join()
+    assert outcomes["b"] == "B"
+    assert isinstance(outcomes["bad"], ValueError)  # and nobody else's error
+    assert log.flushed == [1, 3]
 
 
 def test_a_failed_sync_fails_everybody_who_waited():
-    flush = FakeFlush()
-    flush.error = DiskError("sync failed", "")
-    flush.may_return = threading.Semaphore(100)
-    commit = GroupCommit(flush, "batch", 0, SystemClock())
-    failures = in_threads(8, lambda number: commit.wait(number + 1))
-    assert len(failures) == 8
+    log = FakeLog()
+    log.error = DiskError("sync failed", "")
+    log.may_return = threading.Semaphore(100)
+    commit = GroupCommit(log.append, log.flush)
+    failures = in_threads(8, lambda number: commit.submit(str(number)))
+    assert failures == [log.error] * 8
+
+
+def test_ctrl_c_of_one_who_waits_leaves_the_others_a_leader():
+    log = FakeLog()
+    commit = GroupCommit(log.append, log.flush)
+    first = threading.Thread(target=commit.submit, args=("a",))
+    first.start()
+    assert log.begun.acquire(timeout=30)
+    done = []
+    rest = [
+        threading.Thread(target=lambda item=item: done.append(commit.submit(item))) for item in "bc"
+    ]
+
+    def interrupt():
+        while len(commit._waiting) < 1:
+            pass
+        for thread in rest:
+            thread.start()
+        while len(commit._waiting) < 3:
+            pass
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+    def handler(number, frame):
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGUSR1, handler)
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            commit.submit("main")
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+    log.may_return.release(10)
+    for thread in [first, *rest]:
+        thread.join(timeout=30)
+        assert not thread.is_alive()
+    assert sorted(done) == ["B", "C"]
+    assert "main" not in log.items
 
 
 def test_threads_share_syncs_and_all_is_durable(tmp_path):

@@ -1,0 +1,91 @@
+"""What must be true of bytes before a log appends them.
+
+A batch is checked when it comes in, byte by byte: what is on disk has been whole at least once, so
+damage found later happened later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from craft2.disk import Buffer
+from craft2.record_batch import BatchHeader, verify
+from phase1_file_queue.log_config import BadBatch, RecordTooLarge
+
+Batches = list[tuple[int, BatchHeader]]  # (position within some bytes, header)
+
+
+class NewBatches(NamedTuple):
+    """Batches that a leader may append: checked, but not numbered yet."""
+
+    data: bytearray
+    batches: Batches
+    epoch: int
+
+
+def check_new(data: Buffer, max_bytes: int, epoch: int) -> NewBatches:
+    """A copy of a producer's batches, if a leader may append them, whatever the log holds.
+
+    Raises BatchTooShort, CorruptBatch, BadBatch, RecordTooLarge.
+    """
+    if not (isinstance(epoch, int) and epoch >= 0):
+        raise BadBatch(f"leader epoch {epoch!r}", "give a whole number of 0 or more")
+    copy = bytearray(_bytes(data))
+    batches = list(_whole_batches(copy, max_bytes))
+    for position, header in batches:
+        if header.count != header.last_offset_delta + 1:
+            raise BadBatch(
+                f"the batch at byte {position} has {header.count} records and a last offset delta "
+                f"of {header.last_offset_delta}",
+                "a new batch has offsets without gaps, and at least one record",
+            )
+    return NewBatches(copy, batches, epoch)
+
+
+def check_replica(data: Buffer, max_bytes: int, end_offset: int, epoch: int) -> Batches:
+    """The batches of another log, if they continue one that ends at `end_offset` and `epoch`.
+
+    Raises BatchTooShort, CorruptBatch, BadBatch, RecordTooLarge.
+    """
+    found: Batches = []
+    offset = end_offset
+    for position, header in _whole_batches(_bytes(data), max_bytes):
+        if header.base_offset < offset or header.leader_epoch < epoch:
+            raise BadBatch(
+                f"the batch at byte {position} has offset {header.base_offset} and leader epoch "
+                f"{header.leader_epoch}; the log continues at offset {offset}, epoch {epoch} or "
+                "later",
+                "fetch from the log's end offset, after truncating to where the logs agree",
+            )
+        found.append((position, header))
+        offset, epoch = header.next_offset, header.leader_epoch
+    return found
+
+
+def _bytes(data: object) -> Buffer:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise BadBatch(
+            f"the batch is a {type(data).__name__}",
+            "give bytes, such as craft2.record_batch.encode_values returns",
+        )
+    return data
+
+
+def _whole_batches(data: Buffer, max_bytes: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each batch in `data`, which must hold nothing else."""
+    position = 0
+    while position < len(data) or position == 0:
+        header = verify(data, position)
+        if header.magic != 2:
+            raise BadBatch(
+                f"the batch at byte {position} has format {header.magic}",
+                "encode it again with craft2.record_batch.encode: only format 2 is written",
+            )
+        if header.size > max_bytes:
+            raise RecordTooLarge(
+                f"a batch of {header.size} bytes; the limit is {max_bytes}",
+                "send smaller batches, or raise max_message_bytes",
+            )
+        yield position, header
+        position += header.size
