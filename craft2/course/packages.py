@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import requires
+from importlib.metadata import requires, version
 from pathlib import Path
 
 from craft2.course.edition import REFERENCE, Edition
@@ -20,6 +20,8 @@ from craft2.errors import Craft2Error
 TOTAL_MB = 765
 _END = "exit code "
 _PROGRESS = re.compile(r"Progress (\d+) of \d+")
+_SIZE = re.compile(r"\(([\d.]+) (kB|MB|GB)\)")
+_UNITS = {"kB": 0.001, "MB": 1.0, "GB": 1000.0}
 
 
 class NotInstalledError(Craft2Error):
@@ -39,12 +41,20 @@ def missing() -> list[str]:
 
 def pip_command() -> list[str]:
     """The command that installs the `spark` extra with the pinned versions."""
-    command = [sys.executable, "-m", "pip", "install", "--progress-bar", "raw"]
+    command = [sys.executable, "-m", "pip", "install"]
+    if _pip_tells_progress():
+        command += ["--progress-bar", "raw"]
     for folder in (REFERENCE, Path(__file__).parent):
         if (folder / "constraints.txt").is_file():
             command += ["-c", str(folder / "constraints.txt")]
             break
     return [*command, *spark_requirements()]
+
+
+def _pip_tells_progress() -> bool:
+    """Whether this pip knows `--progress-bar raw` (24.1); an older one refuses the option."""
+    major, minor = (int(part) for part in version("pip").split(".")[:2])
+    return (major, minor) >= (24, 1)
 
 
 def install_in_background(log: Path) -> bool:
@@ -105,11 +115,13 @@ def require_installed(name: str) -> None:
 
 
 def fetched_mb(log: str) -> int:
-    """How many megabytes pip has fetched, read from its log."""
-    done, current = 0.0, 0.0
+    """How many megabytes pip has fetched, read from its log (an old pip's: whole files only)."""
+    done, current, expected = 0.0, 0.0, 0.0
     for line in log.splitlines():
         if line.lstrip().startswith("Downloading "):
-            done, current = done + current, 0.0
+            done, current = done + (current or expected), 0.0
+            size = _SIZE.search(line)
+            expected = float(size[1]) * _UNITS[size[2]] if size else 0.0
         elif match := _PROGRESS.search(line):
             current = int(match[1]) / 1e6
         elif "Installing collected packages" in line:

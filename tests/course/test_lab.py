@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -67,6 +68,18 @@ def test_the_spark_extra_and_the_pins_are_found():
     command = pip_command()
     assert command[command.index("-c") + 1].endswith("constraints.txt")
     assert command[-3:] == spark_requirements()
+
+
+def test_the_pip_that_is_here_takes_the_command():
+    options = pip_command()[: -len(spark_requirements())]
+    subprocess.run([*options, "typer"], check=True, capture_output=True)  # it is there already
+
+
+def test_megabytes_of_an_old_pip_count_whole_files():
+    log = (
+        "Downloading a.whl (11.5 MB)\nDownloading b.tar.gz (434.0 MB)\nDownloading c.whl (500 kB)\n"
+    )
+    assert fetched_mb(log) == 446
 
 
 def test_what_is_there_passes():
