@@ -18,14 +18,14 @@ def partition_skew(
 ) -> Chart:
     """One bar a partition, made of one piece a key, the largest first.
 
-    counts: (partition, key) -> messages.  The largest keys have colours, the others are grey.
+    counts: (partition, key) -> messages.  The six largest keys have colours, the others are grey.
     """
     totals: Counter[str] = Counter()
     partitions: Counter[int] = Counter()
     for (partition, key), count in counts.items():
         totals[key] += count
         partitions[partition] += count
-    colours = dict(zip((key for key, _ in totals.most_common()), COLOURS, strict=False))
+    colours = dict(zip((key for key, _ in totals.most_common()), COLOURS[:6], strict=False))
     chart, axes = new_chart(title, "messages", "partition")
     longest = max(partitions.values(), default=1)
     filled: Counter[int] = Counter()

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,9 +47,10 @@ def _alive(pid: int) -> bool:
 
 
 def listing(folder: str | os.PathLike[str], most: int = 3) -> None:
-    """Print the files under `folder` with their sizes in bytes, at most `most` of each folder.
+    """Print the files under `folder` with their sizes, at most `most` messages of each folder.
 
-    Names that begin with a dot (locks, files being prepared) are left out.
+    A file that holds just a number is shown with that number.  Names that begin with a dot (locks,
+    files being prepared) are left out.
     """
     for line in _lines(Path(folder), most, ""):
         print(line)
@@ -60,12 +62,20 @@ def _lines(folder: Path, most: int, indent: str) -> Iterator[str]:
     files = [p for p in entries if p.is_file()]
     messages = [p for p in files if p.suffix == ".msg"]
     for path in messages[:most] + [p for p in files if p not in messages]:
-        yield f"{indent}    {path.name:<22}{path.stat().st_size:>6}"
+        size, text = path.stat().st_size, path.read_bytes()[:20].strip()
+        what = f"holds {text.decode()}" if text.isdigit() else f"{size} bytes"
+        yield f"{indent + '    ' + path.name:<34}{what}"
         if path in messages[most - 1 : most] and len(messages) > most:
             yield f"{indent}    ... {len(messages) - most} more"
     for path in entries:
         if path.is_dir():
             yield from _lines(path, most, indent + "    ")
+
+
+def tell(error: Exception, folder: Path) -> None:
+    """Print an error as a paragraph: its name and its text, paths as seen from `folder`."""
+    text = f"{type(error).__name__}: {error}".replace(f"{folder}{os.sep}", "")
+    print(textwrap.fill(text, 96, subsequent_indent="    "))
 
 
 def jsonl_lines(path: str | os.PathLike[str]) -> tuple[int, list[str]]:

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from craft2.apps.bench.disk import file_per_message
-from craft2.apps.bench.harness import Operation, closed_loop
+from craft2.apps.bench.harness import MakeOperation, Operation, closed_loop
 from craft2.apps.bench.results import Result, Results
-from craft2.apps.bench.scenarios import bench_in
+from craft2.apps.bench.scenarios import Bench, bench_in
 from craft2.apps.ingestion.flights import FlightEvent, flights
 from craft2.clock import SystemClock
 from phase1_file_queue.partitioned_queue import PartitionedQueue
@@ -49,29 +49,43 @@ def bare_rate(folder: Path, *, seconds: float = 0.4) -> float:
 
 
 def measure_clients(
-    store: Results, clients: Sequence[int] = (1, 4, 16, 64), seconds: float = 0.6
+    store: Results, clients: Sequence[int] = (1, 4, 16, 64), seconds: float = 0.5
 ) -> list[Result]:
-    """Measure the queue with and without fsync at each number of clients; keep the rows.
+    """Measure the queue, with and without fsync, and the same calls bare; keep the rows.
 
-    Clients are threads of this process that share one queue.
+    Clients are threads of this process; those of the queue share one queue.
     """
     with bench_in(store.path) as bench:
-        for fsync, count in itertools.product((True, False), clients):
-            with _new_queue(bench.folder, fsync) as queue:
-                make = partial(produce_flights, queue)
-                load = closed_loop(make, clients=count, seconds=seconds, warmup=1)
-            bench.add(
-                load,
-                phase=1,
-                backend="file queue, fsync" if fsync else "file queue, no fsync",
-                scenario="produce flights",
-                clients=count,
-                size_bytes=VALUE_BYTES,
-                acks="durable" if fsync else "written",
-                fsync_policy="every message" if fsync else "never",
-            )
+        for count in clients:
+            for backend, fsync in (("queue", True), ("queue, no fsync", False)):
+                with _new_queue(bench.folder, fsync) as queue:
+                    _measure(bench, backend, count, seconds, partial(produce_flights, queue))
+            inside = bench.new_folder("bare")
+            _measure(bench, "bare calls", count, seconds, partial(file_per_message, inside))
         store.append(bench.rows)
         return bench.rows
+
+
+def _measure(bench: Bench, backend: str, clients: int, seconds: float, make: MakeOperation) -> None:
+    durable = "no fsync" not in backend
+    bench.add(
+        closed_loop(make, clients=clients, seconds=seconds, warmup=1),
+        phase=0 if backend == "bare calls" else 1,
+        backend=backend,
+        scenario="lesson 01",
+        clients=clients,
+        size_bytes=100 if backend == "bare calls" else VALUE_BYTES,
+        acks="durable" if durable else "written",
+        fsync_policy="every message" if durable else "never",
+    )
+
+
+def print_rates(rows: Sequence[Result]) -> None:
+    """Print what `measure_clients` found, one line a measurement."""
+    print(f"{'':16}{'clients':>8}{'a second':>10}{'p50 ms':>9}{'p99 ms':>9}{'success':>9}")
+    for row in sorted(rows, key=lambda row: row.backend, reverse=True):
+        print(f"{row.backend:16}{row.clients:>8}{row.messages_per_s:>10,.0f}", end="")
+        print(f"{row.p50_ms:>9.2f}{row.p99_ms:>9.2f}{row.success_ratio:>9.1%}")
 
 
 def fill(queue: PartitionedQueue, events: Iterable[FlightEvent]) -> list[tuple[int, int]]:

@@ -117,11 +117,7 @@ def acknowledge(*numbers: int) -> None:
 
 
 def write_jsonl(path: str, count: int | None = None) -> None:
-    """The naive service: append this machine's metrics to one file, a JSON object a line.
-
-    Nothing here is exotic: open, json.dump, newline.  Python's file object collects some
-    kilobytes before it asks the operating system to write them.
-    """
+    """The naive service: append this machine's metrics to one file, a JSON object a line."""
     from craft2.apps.ingestion.machine_metrics import metrics
 
     events = itertools.islice(metrics(0.001, SystemClock()), count)
@@ -133,11 +129,11 @@ def write_jsonl(path: str, count: int | None = None) -> None:
 
 
 def produce(root: str, start: int, count: int) -> None:
-    """Produce `count` flights from the `start`-th on; acknowledge partition, offset, flight."""
+    """Produce `count` flights from number `start` on; acknowledge partition, offset, number."""
     from craft2.apps.ingestion.flights import flights
     from phase1_file_queue.partitioned_queue import PartitionedQueue
 
-    with PartitionedQueue.existing(root) as queue:
+    with PartitionedQueue(root) as queue:
         for number, flight in enumerate(flights(count, start), start):
             where = queue.produce(flight.key, flight.value, timestamp=flight.event_time_ms)
             acknowledge(*where, number)

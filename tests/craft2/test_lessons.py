@@ -1,0 +1,215 @@
+"""What the notebooks lean on: processes that can be killed, crash tables, views, key order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from craft2.apps.bench.results import Results
+from craft2.apps.lessons import files, loads
+from craft2.apps.lessons.crashes import WAYS, after_crashes, crash_table, failures
+from craft2.apps.lessons.processes import (
+    LIMIT_S,
+    Worker,
+    WorkerError,
+    consume,
+    hashes,
+    produce,
+    write_jsonl,
+)
+from phase1_file_queue.partitioned_queue import PartitionedQueue
+from phase1_file_queue.publish import publish
+
+
+def test_a_killed_worker_tells_all_it_had_acknowledged(tmp_path):
+    worker = Worker(produce, tmp_path / "queue", 7, 1_000)
+    worker.wait_for(20)
+    acks = worker.kill()
+    assert len(acks) >= 20
+    assert [number for _, _, number in acks] == list(range(7, 7 + len(acks)))
+    with PartitionedQueue.existing(tmp_path / "queue") as queue:
+        assert all(queue.read(partition, offset) for partition, offset, _ in acks)
+
+
+def test_a_killed_consumer_is_followed_by_one_that_misses_nothing(tmp_path):
+    sent = Worker(produce, tmp_path / "queue", 0, 60).finish()
+    first = Worker(consume, tmp_path / "queue", "g", 60)
+    first.wait_for(20)
+    before = set(first.kill())
+    after = set(Worker(consume, tmp_path / "queue", "g", 60).finish())
+    assert {ack[:2] for ack in sent} == before | after
+    assert len(before & after) <= 4
+
+
+def test_the_naive_service_loses_what_its_buffer_holds(tmp_path):
+    worker = Worker(write_jsonl, tmp_path / "metrics.jsonl")
+    worker.wait_for(1_500)
+    acknowledged = len(worker.kill())
+    whole, broken = files.jsonl_lines(tmp_path / "metrics.jsonl")
+    assert whole < acknowledged
+    assert len(broken) <= 1
+
+
+def test_a_worker_that_fails_says_why(tmp_path):
+    (tmp_path / "queue").write_text("a file")
+    worker = Worker(produce, tmp_path / "queue", 0, 5)
+    with pytest.raises(WorkerError, match=r"'produce' ended with code 1 .* is a file"):
+        worker.wait_for(1)
+
+
+def test_python_hashes_differ_between_processes_and_murmur2_does_not():
+    ((one, kafka),), ((other, kafka_again),) = (Worker(hashes, "UA").finish() for _ in range(2))
+    assert one != other
+    assert kafka == kafka_again == 3670570746
+
+
+PARENT = """
+import sys
+from craft2.apps.lessons.processes import Worker, write_jsonl
+worker = Worker(write_jsonl, sys.argv[1])
+worker.wait_for(1)
+print(worker._process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_worker_ends_with_its_parent_however_that_ends(tmp_path):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path / "x")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    give_up = time.monotonic() + LIMIT_S / 2  # well before the worker ends by itself
+    while files._alive(pid) and not _is_zombie(pid):
+        assert time.monotonic() < give_up, "the worker lives on without its parent"
+        os.sched_yield()
+
+
+def _is_zombie(pid: int) -> bool:
+    import psutil
+
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_each_precaution_left_out_shows_in_a_column_of_its_own(capsys):
+    table = crash_table(WAYS)
+    assert table["no rename"]["empty"] > 0
+    assert table["no rename"]["lost"] == 0
+    assert table["no sync of the file"]["damaged"] > 0
+    assert table["no sync of the directory"]["lost"] > 0
+    assert table["no sync of the directory"]["damaged"] == 0
+    assert all(failures(found) for found in table.values())
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(WAYS)
+    assert len({len(line) for line in lines}) == 1, "columns line up"
+
+
+def test_publish_survives_every_crash_of_the_table():
+    assert failures(after_crashes(publish)) == 0
+
+
+def test_a_listing_shows_numbers_and_sizes_and_leaves_the_rest_out(tmp_path, capsys):
+    with PartitionedQueue(tmp_path / "queue", num_partitions=1, fsync=False) as queue:
+        for _ in range(5):
+            queue.produce("UA", "x" * 30, timestamp=0)
+    files.listing(tmp_path / "queue", most=2)
+    assert capsys.readouterr().out.splitlines() == [
+        "queue/",
+        "    queue.json                    59 bytes",
+        "    partition-0/",
+        "        00000000.msg              92 bytes",
+        "        00000001.msg              92 bytes",
+        "        ... 3 more",
+        "        offset.txt                holds 00000005",
+    ]
+
+
+def test_scratch_folders_of_dead_kernels_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "results_folder", lambda: tmp_path / "results")
+    mine = files.scratch()
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    stale = mine.parent / f".lesson-{dead.pid}-abc"
+    stale.mkdir()
+    (stale / "file").write_text("left over")
+    files.scratch()
+    assert mine.is_dir()
+    assert not stale.exists()
+
+
+def test_an_error_is_told_with_paths_of_the_lesson(tmp_path, capsys):
+    files.tell(ValueError(f"no {tmp_path}/queue/x here, " + "long " * 30), tmp_path)
+    out = capsys.readouterr().out
+    assert out.startswith("ValueError: no queue/x here")
+    assert max(map(len, out.splitlines())) <= 96
+
+
+def test_rates_are_measured_and_kept(tmp_path, capsys):
+    store = Results(tmp_path / "results")
+    rows = loads.measure_clients(store, clients=(1, 2), seconds=0.02)
+    assert len(rows) == 6
+    assert store.table().num_rows == 6
+    assert {row.fsync_policy for row in rows if row.backend == "queue, no fsync"} == {"never"}
+    loads.print_rates(rows)
+    assert len(capsys.readouterr().out.splitlines()) == 7
+    assert loads.queue_rate(tmp_path, fsync=False, seconds=0.01) > 0
+    assert loads.bare_rate(tmp_path, seconds=0.01) > 0
+
+
+def test_growing_a_queue_lets_a_later_message_overtake(tmp_path):
+    from craft2.apps.ingestion.flights import flights
+
+    events = list(flights(3_000))
+    root = tmp_path / "queue"
+    with PartitionedQueue(root, fsync=False) as queue:
+        sent = loads.fill(queue, events[:2_500])
+        queue.add_partitions(8)
+        sent += loads.fill(queue, events[2_500:])
+    number = {place: n for n, place in enumerate(sent)}
+    handled = [number[place] for place in loads.consumption_order(root, "g")]
+    assert sorted(handled) == list(range(3_000))
+    late = loads.overtaken([e.key for e in events], handled)
+    assert late
+    for behind, ahead in late:
+        assert behind < 2_500 <= ahead
+        assert events[behind].key == events[ahead].key
+        assert handled.index(ahead) < handled.index(behind)
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=12).flatmap(
+    lambda keys: st.tuples(st.just(keys), st.permutations(range(len(keys))))
+))  # fmt: skip
+def test_overtaken_names_exactly_the_messages_that_came_after_a_later_one(case):
+    keys, handled = case
+    expected = {
+        sent
+        for place, sent in enumerate(handled)
+        if any(keys[earlier] == keys[sent] and earlier > sent for earlier in handled[:place])
+    }
+    assert {behind for behind, _ in loads.overtaken(keys, handled)} == expected
+
+
+def test_results_go_into_the_edition(tmp_path, monkeypatch):
+    (tmp_path / "craft2.toml").write_text("")
+    (tmp_path / ".craft2" / "notebooks").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / ".craft2" / "notebooks")
+    assert files.results_folder() == tmp_path.resolve() / "results"
+    monkeypatch.chdir(Path(__file__).parents[2] / "notebooks")
+    assert files.results_folder() == Path(__file__).resolve().parents[2] / "results"
