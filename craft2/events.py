@@ -58,8 +58,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     data: dict[str, Scalar] = {}
 
 
-class _Emitter:
-    """The `emit` both collectors share."""
+class Emitter:
+    """What a queue, a log or a broker is given to report to: the `emit` both collectors share."""
 
     def __init__(self, who: str, clock: Clock | None = None) -> None:
         self._who = who
@@ -104,7 +104,7 @@ class _Emitter:
         raise NotImplementedError
 
 
-class Events(_Emitter):
+class Events(Emitter):
     """A collector in memory, for tests and simulations: `.events` is the list."""
 
     def __init__(self, who: str = "", clock: Clock | None = None) -> None:
@@ -115,7 +115,7 @@ class Events(_Emitter):
         self.events.append(event)
 
 
-class EventLog(_Emitter):
+class EventLog(Emitter):
     """Appends events to a file of JSON lines, one `write` an event.
 
     The file is opened with O_APPEND: the kernel moves to the end and writes in one step, so

@@ -16,6 +16,7 @@ import os
 from bisect import bisect_right
 
 from craft2.disk import Disk
+from craft2.events import Emitter
 from phase1_file_queue.control_page import Published
 from phase1_file_queue.log_config import CorruptLog, LogConfig, LogInUse, NotALog
 from phase1_file_queue.log_files import EPOCHS, Checkpoint, segment_bases
@@ -27,7 +28,11 @@ from phase1_file_queue.segment import Segment, segment_path
 
 
 def open_log(
-    disk: Disk, directory: str, config: LogConfig, producers: ProducerState | None
+    disk: Disk,
+    directory: str,
+    config: LogConfig,
+    producers: ProducerState | None,
+    events: Emitter | None,
 ) -> LogState:
     """The state of the log in `directory`, checked as far as need be. See PartitionLog."""
     try:
@@ -35,7 +40,7 @@ def open_log(
         bases = segment_bases(disk, directory)
     except (FileExistsError, NotADirectoryError):
         raise NotALog(f"{directory!r} is a file", "give the path of a directory") from None
-    state = LogState(disk, directory, config, producers)
+    state = LogState(disk, directory, config, producers, events)
     try:
         if config.access != "read":
             shared = config.access == "shared"
@@ -161,6 +166,13 @@ def _recover(state: LogState, bases: list[int]) -> None:
         state.new_segment(state.log_start)
         for segment in old:
             segment.delete()
+    for cut in state.report.cuts:
+        kept = f"; they are kept in {cut.kept_as}" if cut.kept_as else ""
+        why = f"{cut.size} bytes at {cut.path}:{cut.position} did not survive a crash{kept}"
+        state.tell("cut", cut.offset, why)
+    if not clean and bases:
+        checked = f"it was not closed properly: {state.report.scanned_bytes} bytes checked"
+        state.tell("recover", state.end_offset, checked)
     durable = max(state.control.flushed, state.checkpoint.recovery_point)
     state.control.flushed = min(durable, state.end_offset)
     state.replay_producers(state.end_offset)

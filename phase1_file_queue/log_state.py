@@ -16,6 +16,7 @@ from bisect import bisect_right
 from dataclasses import replace
 
 from craft2.disk import Buffer, Disk, FileSlice
+from craft2.events import Emitter
 from craft2.record_batch import BatchHeader
 from phase1_file_queue.control_page import ControlPage, Published
 from phase1_file_queue.leader_epochs import LeaderEpochs
@@ -41,9 +42,15 @@ class LogState:
     """
 
     def __init__(
-        self, disk: Disk, directory: str, config: LogConfig, producers: ProducerState | None
+        self,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        producers: ProducerState | None,
+        events: Emitter | None,
     ) -> None:
         self.disk = disk
+        self._events = events
         self.directory = directory
         self.config = config
         self.producers = producers
@@ -59,6 +66,15 @@ class LogState:
         self.log_start = 0
         self.published: Published | None = None  # as last published, or read, by this process
         self._names_synced = -1  # segments up to this base offset have durable names
+
+    def tell(self, kind: str, offset: int, because: str) -> None:
+        """Report an event of this log: topic and partition are in its directory's name."""
+        if self._events is not None:
+            topic, _, number = os.path.basename(self.directory).rpartition("-")
+            partition = int(number) if number.isdecimal() else None
+            self._events.emit(
+                kind, topic=topic or None, partition=partition, offset=offset, because=because
+            )
 
     @property
     def active(self) -> Segment:
@@ -98,11 +114,13 @@ class LogState:
         if self.checkpoint.clean:  # before the first byte: from now on a crash needs recovery
             self._save_checkpoint(clean=False)
         self.control.dirty = True
-        if self._must_roll(len(data), batches):
+        reason = self._reason_to_roll(len(data), batches)
+        if reason:
             self.active.finish()
             if self.producers is not None:
                 save_snapshot(self.disk, self.directory, self.end_offset, self.producers)
             self.new_segment(self.end_offset)
+            self.tell("roll", self.end_offset, reason)
         self.active.append(data, batches)
         for _, header in batches:
             if self.epochs.assign(header.leader_epoch, header.base_offset):
@@ -128,15 +146,21 @@ class LogState:
         self.active.truncate(position, end)
         self.control.dirty = False
 
-    def _must_roll(self, size: int, batches: list[tuple[int, BatchHeader]]) -> bool:
+    def _reason_to_roll(self, size: int, batches: list[tuple[int, BatchHeader]]) -> str:
+        """Why the active segment is finished before these batches; "" if it is not."""
         active, last = self.active, batches[-1][1]
+        if not active.size:
+            return ""
+        if active.size + size > self.config.segment_bytes:
+            return f"{active.size} bytes and {size} more are over {self.config.segment_bytes}"
+        if active.indexes_full:
+            return f"an index has no room left in its {self.config.max_index_bytes} bytes"
+        if last.last_offset - active.base_offset > _MAX_RELATIVE:
+            return f"offset {last.last_offset} is too far from {active.base_offset} for the index"
         first = active.first_timestamp
-        return active.size > 0 and (
-            active.size + size > self.config.segment_bytes
-            or active.indexes_full
-            or last.last_offset - active.base_offset > _MAX_RELATIVE
-            or (first is not None and last.max_timestamp - first > self.config.segment_ms)
-        )
+        if first is not None and last.max_timestamp - first > self.config.segment_ms:
+            return f"its first record is {last.max_timestamp - first} ms older than the new one"
+        return ""
 
     # Reading.
 
@@ -222,7 +246,7 @@ class LogState:
 
     # Cutting the start off.
 
-    def advance_start(self, offset: int) -> None:
+    def advance_start(self, offset: int, because: str) -> None:
         """Make `offset` the log's start; segments entirely before it are deleted."""
         self.check_offset(offset)
         if offset == self.log_start:
@@ -233,7 +257,9 @@ class LogState:
         self.save_epochs()
         self._save_checkpoint(log_start=offset)
         self.publish()
+        self.tell("advance-start", offset, because)
         while len(self.segments) > 1 and self.segments[0].next_offset <= offset:
+            self.tell("delete-segment", self.segments[0].base_offset, because)
             self.segments.pop(0).delete()
         if self.producers is not None:
             drop_snapshots(self.disk, self.directory, before=offset, after=self.end_offset)
@@ -251,7 +277,8 @@ class LogState:
                 break
             excess -= segment.size
             start = segment.next_offset
-        self.advance_start(max(start, self.log_start))
+        limits = f"retention: {self.config.retention_bytes} bytes, {self.config.retention_ms} ms"
+        self.advance_start(max(start, self.log_start), limits)
 
     # Cutting the end off.
 
@@ -280,6 +307,7 @@ class LogState:
             drop_snapshots(self.disk, self.directory, after=end)
             self.replay_producers(end)
         self.publish()
+        self.tell("truncate", end, f"told to truncate to {offset}")
 
     def reset_to(self, offset: int) -> None:
         """Remove everything and continue, empty, at `offset`."""
@@ -306,6 +334,7 @@ class LogState:
             drop_snapshots(self.disk, self.directory, before=2**63, after=-1)
             self.producers.restore(b"")
         self.publish()
+        self.tell("reset", offset, f"told to start again at {offset}")
 
     def _lower_durable(self, offset: int, at: tuple[int, int]) -> None:
         """Promise no more than `offset`, durably, before anything behind it goes."""

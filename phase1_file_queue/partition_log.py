@@ -30,6 +30,7 @@ from types import TracebackType
 
 from craft2.clock import Clock, SystemClock
 from craft2.disk import Buffer, Disk, DiskError, FileSlice, RealDisk
+from craft2.events import Emitter
 from craft2.record_batch import Record, decode, iter_headers, stamp_into
 from phase1_file_queue.append_checks import Batches, NewBatches, check_new, check_replica
 from phase1_file_queue.group_commit import GroupCommit, IntervalFlusher
@@ -58,6 +59,7 @@ class PartitionLog:
         disk: Disk | None = None,
         clock: Clock | None = None,
         producer_state: ProducerState | None = None,
+        events: Emitter | None = None,
     ) -> None:
         """Open the log, or make a new one in a missing or empty directory.
 
@@ -73,7 +75,9 @@ class PartitionLog:
         self._failed: Exception | None = None
         self._pid = os.getpid()
         self._closed = False
-        self._state: LogState = open_log(self._disk, self.directory, self.config, self._producers)
+        self._state: LogState = open_log(
+            self._disk, self.directory, self.config, self._producers, events
+        )
         self.recovery = self._state.report
         self._commit = GroupCommit[NewBatches, AppendResult](self._append_group, self.flush)
         self._flusher: IntervalFlusher | None = None
@@ -327,7 +331,10 @@ class PartitionLog:
 
     def advance_start(self, offset: int) -> None:
         """Make `offset` the log's start (DeleteRecords); segments entirely before it go."""
-        self._shrink(lambda state: state.advance_start(offset), writers=("exclusive", "shared"))
+        why = f"told to start at {offset}"
+        self._shrink(
+            lambda state: state.advance_start(offset, why), writers=("exclusive", "shared")
+        )
 
     def apply_retention(self, now_ms: int | None = None) -> list[int]:
         """Delete the oldest whole segments as the settings say; returns their base offsets.

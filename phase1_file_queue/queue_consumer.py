@@ -31,6 +31,7 @@ from types import TracebackType
 from craft2.clock import Clock, SystemClock
 from craft2.disk import Disk, RealDisk
 from craft2.errors import Craft2Error
+from craft2.events import Emitter
 from phase1_file_queue.message_file import Message
 from phase1_file_queue.partitioned_queue import PartitionedQueue, parse_offset
 from phase1_file_queue.publish import publish
@@ -62,6 +63,7 @@ class QueueConsumer:
     group: any name that can be a file name.
     threads: how many work at once after `start`; partition p belongs to thread p modulo threads.
     errors: partition -> why it stopped; empty as long as all is well.
+    events: told of each commit and each partition that stops, once `start` is at work.
 
     Raises GroupInUse if the group has a consumer, OffsetOutOfRange if it is ahead of the queue.
     """
@@ -74,6 +76,7 @@ class QueueConsumer:
         *,
         disk: Disk | None = None,
         clock: Clock | None = None,
+        events: Emitter | None = None,
     ) -> None:
         if not group or group.startswith(".") or os.path.basename(group) != group:
             raise ConsumerMisused(
@@ -82,6 +85,7 @@ class QueueConsumer:
         if threads < 1:
             raise ConsumerMisused(f"threads is {threads}", "give 1 or more")
         self.group = group
+        self._events = events
         self.errors: dict[int, Craft2Error] = {}
         self._disk = disk or RealDisk()
         self._clock = clock or SystemClock()
@@ -228,11 +232,19 @@ class QueueConsumer:
                 ) from error
             self._position[partition] = offset + 1
             self._save(partition, offset + 1)
+            self._tell("commit", partition, offset + 1, "the handler returned")
         except Craft2Error as error:
             self.errors[partition] = error
             _log.error("%s", error)
+            self._tell("stop", partition, offset, str(error))
             return False
         return True
+
+    def _tell(self, kind: str, partition: int, offset: int, because: str) -> None:
+        if self._events is not None:
+            self._events.emit(
+                kind, group=self.group, partition=partition, offset=offset, because=because
+            )
 
     def _path(self, partition: int) -> str:
         return os.path.join(self._directory, f"partition-{partition}.offset")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from craft2.clock import ManualClock
 from craft2.disk import DiskFull
+from craft2.events import Events
 from craft2.faulty_disk import FaultyDisk
 from craft2.record_batch import (
     BatchTooShort,
@@ -348,3 +349,27 @@ def test_a_closed_log_says_so(tmp_path):
         log.read(0, 1)
     with pytest.raises(LogFailed, match="is closed"):
         log.append_as_leader(batch("x"), 0)
+
+
+def test_what_the_log_does_is_told_with_its_reason():
+    disk, events = FaultyDisk(), Events(who="test")
+    config = LogConfig(segment_bytes=400, retention_bytes=500)
+    log = PartitionLog("/flights-7", config, disk=disk, events=events)
+    fill(log, 12)
+    log.flush()
+    fill(log, 1)
+    log.apply_retention()
+    log.truncate_to(11)
+    log.reset_to(50)
+    kinds = [event.kind for event in events.events]
+    assert set(kinds) == {"roll", "advance-start", "delete-segment", "truncate", "reset"}
+    first = events.events[0]
+    assert (first.topic, first.partition, first.who) == ("flights", 7, "test")
+    assert first.because.endswith("more are over 400")
+    log.append_as_leader(batch("x"), 0)
+    disk = disk.kill()
+    file = disk.open("/flights-7/00000000000000000050.log", "write")
+    file.write_at(file.size(), b"torn")
+    PartitionLog("/flights-7", config, disk=disk, events=events)
+    assert [event.kind for event in events.events[-2:]] == ["cut", "recover"]
+    assert events.events[-2].because.startswith("4 bytes at /flights-7/")

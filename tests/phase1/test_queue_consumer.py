@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from craft2.events import Events
 from craft2.faulty_disk import Crashed, FaultyDisk, crash_points
 from phase1_file_queue.partitioned_queue import (
     CorruptOffsetFile,
@@ -99,10 +100,13 @@ def test_a_handler_that_raises_stops_its_partition_only(queue, caplog):
     partition = next(p for p, end in enumerate(queue.end_offsets()) if end > 3)
     handler = Handler(fail_at=(partition, 2))
     others = sum(queue.end_offsets()) - queue.end_offsets()[partition]
-    with QueueConsumer(queue.root, "g", threads=2) as consumer:
+    events = Events()
+    with QueueConsumer(queue.root, "g", threads=2, events=events) as consumer:
         consumer.start(handler)
         handler.wait_for(lambda seen: len(seen) == others + 2 and partition in consumer.errors)
         consumer.stop()
+        told = [(e.kind, e.offset) for e in events.events if e.partition == partition]
+        assert told == [("commit", 1), ("commit", 2), ("stop", 2)]
         assert consumer.committed(partition) == 2
         error = consumer.errors[partition]
         assert isinstance(error, HandlerFailed)
