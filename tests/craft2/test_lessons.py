@@ -73,8 +73,11 @@ def test_python_hashes_differ_between_processes_and_murmur2_does_not():
 
 PARENT = """
 import sys
-from craft2.apps.lessons.processes import Worker, write_jsonl
-worker = Worker(write_jsonl, sys.argv[1])
+from craft2.apps.lessons.processes import Worker, consume
+from phase1_file_queue.partitioned_queue import PartitionedQueue
+with PartitionedQueue(sys.argv[1], fsync=False) as queue:
+    queue.produce("UA", "one")
+worker = Worker(consume, sys.argv[1], "g", 2)  # it will wait for a second one, and say nothing
 worker.wait_for(1)
 print(worker._process.pid, flush=True)
 sys.stdin.read()
@@ -83,7 +86,7 @@ sys.stdin.read()
 
 def test_a_worker_ends_with_its_parent_however_that_ends(tmp_path):
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(tmp_path / "x")],
+        [sys.executable, "-c", PARENT, str(tmp_path / "queue")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
