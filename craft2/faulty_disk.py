@@ -31,115 +31,16 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from craft2.clock import Clock, SystemClock
-from craft2.disk import SECTOR, Buffer, Disk, File, Lock, Map, Mode, disk_error
+from craft2.crash_model import Directory, Inode, move_name, remove_name, resize, set_name
+from craft2.disk import Buffer, Disk, File, Lock, Map, Mode, disk_error
 
 _WRITEBACK = 7  # steps
 
 
 class Crashed(BaseException):
     """The machine is gone. Not an `Exception`, so that no handler mistakes it for an error."""
-
-
-@dataclass
-class _Inode:
-    """A file's content, seen from both sides. `pending` is what separates the two."""
-
-    now: bytearray = field(default_factory=bytearray)
-    durable: bytes = b""
-    pending: list[tuple[int, bytes] | int] = field(default_factory=list)  # write, or truncate to
-    mapped: int = 0  # how many bytes of it are mapped; 0: none
-    maps: int = 0
-    lost: bool = False  # a sync failed: what was pending then will never be written
-
-    def synced(self) -> None:
-        self.durable = bytes(self.now)
-        self.pending.clear()
-
-    def after_power_loss(self, rng: random.Random, keep: float) -> bytes:
-        data = bytearray(self.durable)
-        size = len(data)  # the size arrives independently of the data
-        stale: set[int] = set()  # sectors whose later writes did not arrive either
-        for change in self.pending:
-            if isinstance(change, int):
-                if rng.random() < keep:
-                    _resize(data, min(change, len(data)))
-                    size = change
-                continue
-            position, written = change
-            if rng.random() < keep:
-                size = max(size, position + len(written))
-            _resize(data, max(len(data), position + len(written)))
-            for start, end in _sectors(position, position + len(written)):
-                if start // SECTOR in stale or rng.random() >= keep:
-                    stale.add(start // SECTOR)
-                else:
-                    data[start:end] = written[start - position : end - position]
-        for start, end in _sectors(0, min(self.mapped, len(self.now))):
-            if rng.random() < keep:
-                size = max(size, end)
-                _resize(data, max(len(data), end))
-                data[start:end] = self.now[start:end]
-        _resize(data, size)
-        return bytes(data)
-
-
-def _resize(data: bytearray, size: int) -> None:
-    if size < len(data):
-        del data[size:]
-    else:
-        data.extend(bytes(size - len(data)))
-
-
-def _sectors(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The parts of [start, end) that lie in one sector each."""
-    while start < end:
-        stop = min(end, (start // SECTOR + 1) * SECTOR)
-        yield start, stop
-        start = stop
-
-
-_Names = dict[str, _Inode]
-
-
-@dataclass
-class _Directory:
-    now: _Names = field(default_factory=dict)
-    durable: _Names = field(default_factory=dict)
-    pending: list[Callable[[_Names], None]] = field(default_factory=list)
-
-    def change(self, apply: Callable[[_Names], None]) -> None:
-        apply(self.now)
-        self.pending.append(apply)
-
-    def synced(self) -> None:
-        self.durable = dict(self.now)
-        self.pending.clear()
-
-    def after_power_loss(self, rng: random.Random, keep: float) -> _Names:
-        names = dict(self.durable)
-        for apply in self.pending:
-            if rng.random() < keep:
-                apply(names)
-        return names
-
-
-def _set(name: str, inode: _Inode) -> Callable[[_Names], None]:
-    return lambda names: names.update({name: inode})
-
-
-def _remove(name: str) -> Callable[[_Names], None]:
-    return lambda names: (names.pop(name, None), None)[1]
-
-
-def _move(old: str, new: str, inode: _Inode) -> Callable[[_Names], None]:
-    def apply(names: _Names) -> None:
-        names.pop(old, None)
-        names[new] = inode
-
-    return apply
 
 
 class FaultyDisk(Disk):
@@ -170,7 +71,7 @@ class FaultyDisk(Disk):
         self._dead = False
         self._mutex = threading.RLock()
         self._released = threading.Condition(self._mutex)
-        self._directories: dict[str, _Directory] = {"/": _Directory()}
+        self._directories: dict[str, Directory] = {"/": Directory()}
         self._locks: dict[str, dict[_FaultyLock, bool]] = {}  # path -> holder -> shared?
 
     # What a test asks of it.
@@ -182,13 +83,13 @@ class FaultyDisk(Disk):
         """
         rng = random.Random(seed)
         after = FaultyDisk(clock=self._clock)
-        fresh: dict[int, _Inode] = {}
+        fresh: dict[int, Inode] = {}
         for path, directory in self._directories.items():
-            found = after._directories[path] = _Directory()
+            found = after._directories[path] = Directory()
             for name, inode in directory.after_power_loss(rng, keep).items():
                 if id(inode) not in fresh:
                     data = inode.after_power_loss(rng, keep)
-                    fresh[id(inode)] = _Inode(now=bytearray(data), durable=data)
+                    fresh[id(inode)] = Inode(now=bytearray(data), durable=data)
                 found.now[name] = fresh[id(inode)]
             found.synced()
         self.die()
@@ -226,8 +127,8 @@ class FaultyDisk(Disk):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             if inode is None:
                 self._step("create", path)
-                inode = _Inode()
-                directory.change(_set(name, inode))
+                inode = Inode()
+                directory.change(set_name(name, inode))
             file = _FaultyFile(self, path, inode)
             if mode == "empty" and inode.now:
                 file.truncate(0)
@@ -247,7 +148,7 @@ class FaultyDisk(Disk):
             if inode is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
             self._step("rename", f"{old} to {new_name}")
-            directory.change(_move(old_name, new_name, inode))
+            directory.change(move_name(old_name, new_name, inode))
 
     def unlink(self, path: str) -> None:
         with self._mutex:
@@ -255,14 +156,14 @@ class FaultyDisk(Disk):
             if name not in directory.now:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             self._step("unlink", path)
-            directory.change(_remove(name))
+            directory.change(remove_name(name))
 
     def mkdir(self, path: str) -> None:
         with self._mutex:
             self._alive()
             path = os.path.normpath(path)
             while path not in self._directories:
-                self._directories[path] = _Directory()
+                self._directories[path] = Directory()
                 path = os.path.dirname(path)
 
     def listdir(self, path: str) -> list[str]:
@@ -305,7 +206,7 @@ class FaultyDisk(Disk):
         file = self.open(path, mode)
         return file.read_at(0, file.size())
 
-    def _find(self, path: str) -> tuple[_Directory, str]:
+    def _find(self, path: str) -> tuple[Directory, str]:
         directory, name = os.path.split(os.path.normpath(path))
         if directory not in self._directories:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -340,7 +241,7 @@ class FaultyDisk(Disk):
                 if inode.mapped and len(inode.durable) >= inode.mapped <= len(inode.now):
                     inode.durable = bytes(inode.now[: inode.mapped]) + inode.durable[inode.mapped :]
 
-    def _room_for(self, inode: _Inode, position: int, size: int) -> int:
+    def _room_for(self, inode: Inode, position: int, size: int) -> int:
         """How many of `size` bytes at `position` fit on the disk."""
         if self.capacity is None:
             return size
@@ -350,7 +251,7 @@ class FaultyDisk(Disk):
 
 
 class _FaultyFile(File):
-    def __init__(self, disk: FaultyDisk, path: str, inode: _Inode) -> None:
+    def __init__(self, disk: FaultyDisk, path: str, inode: Inode) -> None:
         self.path = path
         self._disk = disk
         self._inode = inode
@@ -367,7 +268,7 @@ class _FaultyFile(File):
             written = bytes(data[:fits])
             now = self._inode.now
             if position + fits > len(now):
-                _resize(now, position + fits)
+                resize(now, position + fits)
             now[position : position + fits] = written
             self._inode.pending.append((position, written))
             if fits < len(data):
@@ -382,7 +283,7 @@ class _FaultyFile(File):
     def truncate(self, size: int) -> None:
         with self._disk._mutex:
             self._disk._step("truncate", f"{self.path} to {size}")
-            _resize(self._inode.now, size)
+            resize(self._inode.now, size)
             self._inode.pending.append(size)
 
     def sync(self) -> None:

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from craft2.clock import ManualClock
-from craft2.disk import DiskError, DiskFull
-from craft2.faulty_disk import SECTOR, Crashed, FaultyDisk, crash_points
+from craft2.disk import SECTOR, DiskError, DiskFull
+from craft2.faulty_disk import Crashed, FaultyDisk, crash_points
 
 
 def create(disk, path, data, *, sync=False, sync_name=False):

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from craft2.clock import ManualClock
-from craft2.disk import DiskError
-from craft2.faulty_disk import SECTOR, FaultyDisk, crash_points
+from craft2.disk import SECTOR, DiskError
+from craft2.faulty_disk import FaultyDisk, crash_points
 from craft2.record_batch import encode_values
 from phase1_file_queue.log_config import CorruptLog, LogConfig, LogFailed
 from phase1_file_queue.partition_log import PartitionLog
