@@ -7,8 +7,9 @@ happen is said in `craft2.disk` and `craft2.faulty_disk`.
 
 from __future__ import annotations
 
+import copy
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from craft2.disk import SECTOR
@@ -22,11 +23,13 @@ class Inode:
     durable: bytes = b""
     pending: list[tuple[int, bytes] | int] = field(default_factory=list)  # write, or truncate to
     mapped: int = 0  # how many bytes of it are mapped; 0: none
-    maps: int = 0
-    lost: bool = False  # a sync failed: what was pending then will never be written
 
     def synced(self) -> None:
-        self.durable = bytes(self.now)
+        self.durable = self.after_power_loss(random.Random(0), keep=1.0)
+        self.pending.clear()
+
+    def sync_failed(self) -> None:
+        """What was pending is shown as before, and counts as written, but never will be."""
         self.pending.clear()
 
     def after_power_loss(self, rng: random.Random, keep: float) -> bytes:
@@ -75,15 +78,32 @@ def sectors(start: int, end: int) -> Iterator[tuple[int, int]]:
 Names = dict[str, Inode]
 
 
+@dataclass(frozen=True)
+class Renaming:
+    """A change of a directory: `old` (if any) goes, `new` (if any) now leads to `inode`."""
+
+    old: str | None
+    new: str | None
+    inode: Inode | None = None
+
+    def apply(self, names: Names) -> None:
+        if self.old is not None:
+            names.pop(self.old, None)
+        if self.new is not None and self.inode is not None:
+            names[self.new] = self.inode
+
+
 @dataclass
 class Directory:
+    """A directory's names, seen from both sides, as `Inode` has a file's bytes."""
+
     now: Names = field(default_factory=dict)
     durable: Names = field(default_factory=dict)
-    pending: list[Callable[[Names], None]] = field(default_factory=list)
+    pending: list[Renaming] = field(default_factory=list)
 
-    def change(self, apply: Callable[[Names], None]) -> None:
-        apply(self.now)
-        self.pending.append(apply)
+    def change(self, change: Renaming) -> None:
+        change.apply(self.now)
+        self.pending.append(change)
 
     def synced(self) -> None:
         self.durable = dict(self.now)
@@ -91,23 +111,12 @@ class Directory:
 
     def after_power_loss(self, rng: random.Random, keep: float) -> Names:
         names = dict(self.durable)
-        for apply in self.pending:
+        for change in self.pending:
             if rng.random() < keep:
-                apply(names)
+                change.apply(names)
         return names
 
 
-def set_name(name: str, inode: Inode) -> Callable[[Names], None]:
-    return lambda names: names.update({name: inode})
-
-
-def remove_name(name: str) -> Callable[[Names], None]:
-    return lambda names: (names.pop(name, None), None)[1]
-
-
-def move_name(old: str, new: str, inode: Inode) -> Callable[[Names], None]:
-    def apply(names: Names) -> None:
-        names.pop(old, None)
-        names[new] = inode
-
-    return apply
+def copy_of(directories: dict[str, Directory]) -> dict[str, Directory]:
+    """The same files and names, both sides of them, in new objects."""
+    return copy.deepcopy(directories)

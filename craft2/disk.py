@@ -77,7 +77,7 @@ def _errors_of(call: str, path: str) -> Iterator[None]:
     """Turn an OSError into a DiskError; a file that is missing or in the way keeps its own type."""
     try:
         yield
-    except (FileNotFoundError, FileExistsError):
+    except (FileNotFoundError, FileExistsError, NotADirectoryError):
         raise
     except OSError as error:
         raise disk_error(call, path, error) from error
@@ -153,7 +153,7 @@ class Disk(Protocol):
     def unlink(self, path: str) -> None: ...
 
     def mkdir(self, path: str) -> None:
-        """Make a directory and its missing parents; no error if it exists."""
+        """Make a directory and its missing parents, durably; no error if it exists."""
 
     def listdir(self, path: str) -> list[str]:
         """The names in a directory, sorted."""
@@ -234,9 +234,9 @@ class _RealFile:
         return self._fd
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def __del__(self) -> None:
         # A deleted segment's file stays open for as long as some reply still holds a slice of it.
@@ -260,6 +260,7 @@ def _sync_fd(fd: int) -> None:
 class _RealLock:
     def __init__(self, path: str) -> None:
         self._path = path
+        self._fd = -1
         with _errors_of("open", path):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
@@ -277,9 +278,12 @@ class _RealLock:
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class RealDisk:
@@ -301,8 +305,13 @@ class RealDisk:
             os.unlink(path)
 
     def mkdir(self, path: str) -> None:
+        missing = [os.path.abspath(path)]
+        while not os.path.exists(parent := os.path.dirname(missing[-1])):
+            missing.append(parent)
         with _errors_of("mkdir", path):
             os.makedirs(path, exist_ok=True)
+        for each in missing:  # a directory's own name is data of its parent: fact 2
+            self.sync_dir(os.path.dirname(each))
 
     def listdir(self, path: str) -> list[str]:
         with _errors_of("list", path):

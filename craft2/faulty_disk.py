@@ -33,7 +33,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from craft2.clock import Clock, SystemClock
-from craft2.crash_model import Directory, Inode, move_name, remove_name, resize, set_name
+from craft2.crash_model import Directory, Inode, Renaming, copy_of, resize
 from craft2.disk import Buffer, Disk, File, Lock, Map, Mode, disk_error
 
 _WRITEBACK = 7  # steps
@@ -44,7 +44,7 @@ class Crashed(BaseException):
 
 
 class FaultyDisk(Disk):
-    """See the module. Directories made with `mkdir` are durable at once, to keep the model small.
+    """See the module. A directory made with `mkdir` is durable at once: `mkdir` syncs its parent.
 
     `crash_at`: the step (from 1) that never happens, nor anything after it.
     `fail_at`: step -> errno; that step fails with it and the next ones go on.
@@ -96,11 +96,14 @@ class FaultyDisk(Disk):
         return after
 
     def kill(self) -> FaultyDisk:
-        """The disk as the next process finds it after `kill -9`: the page cache is still there.
+        """The disk as the next process finds it after `kill -9`.
 
-        (Nothing is made durable by that, but a copy that also loses power later is not needed.)
+        The page cache is still there, and still not durable; the locks are free.
         """
-        return self.power_loss(keep=1.0)
+        after = FaultyDisk(clock=self._clock)
+        self.die()
+        after._directories = copy_of(self._directories)
+        return after
 
     def die(self) -> None:
         """From now on every call on this disk raises `Crashed`, also from other threads."""
@@ -128,7 +131,7 @@ class FaultyDisk(Disk):
             if inode is None:
                 self._step("create", path)
                 inode = Inode()
-                directory.change(set_name(name, inode))
+                directory.change(Renaming(None, name, inode))
             file = _FaultyFile(self, path, inode)
             if mode == "empty" and inode.now:
                 file.truncate(0)
@@ -148,7 +151,7 @@ class FaultyDisk(Disk):
             if inode is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
             self._step("rename", f"{old} to {new_name}")
-            directory.change(move_name(old_name, new_name, inode))
+            directory.change(Renaming(old_name, new_name, inode))
 
     def unlink(self, path: str) -> None:
         with self._mutex:
@@ -156,7 +159,7 @@ class FaultyDisk(Disk):
             if name not in directory.now:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             self._step("unlink", path)
-            directory.change(remove_name(name))
+            directory.change(Renaming(name, None))
 
     def mkdir(self, path: str) -> None:
         with self._mutex:
@@ -291,11 +294,10 @@ class _FaultyFile(File):
             try:
                 self._disk._step("sync", self.path)
             except Exception:
-                self._inode.lost = True
+                self._inode.sync_failed()
                 raise
             self._disk._clock_delay()
-            if not self._inode.lost:
-                self._inode.synced()
+            self._inode.synced()
 
     def map(self, size: int) -> Map:
         with self._disk._mutex:
@@ -318,7 +320,6 @@ class _FaultyMap(Map):
     def __init__(self, file: _FaultyFile, size: int) -> None:
         self._file = file
         self._inode = file._inode
-        self._inode.maps += 1
         self._inode.mapped = max(self._inode.mapped, size)
         self.view = memoryview(self._inode.now)[:size]
 
@@ -327,7 +328,6 @@ class _FaultyMap(Map):
 
     def close(self) -> None:
         self.view.release()
-        self._inode.maps -= 1
 
 
 class _FaultyLock(Lock):
