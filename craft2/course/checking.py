@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from craft2.course.splice import MarkerError, body_of, indented, regions, splice
 
 TIME_LIMIT_S = 10.0
 GRACE_S = 3.0  # what the child has beyond its limit to say what it was doing
+WIDTH = 96  # characters a line of a notebook's output has room for before it breaks a word
 PASSED, FAILED, NOT_STARTED = "passed", "failed", "not started"
 _RED, _GREEN, _BOLD, _OFF = "\x1b[31m", "\x1b[32m", "\x1b[1m", "\x1b[0m"
 
@@ -89,8 +91,8 @@ def check(exercise_id: str) -> None:
     verdict = run_check(exercise_id, edition.root if edition else REFERENCE)
     if verdict.status != PASSED:
         raise CheckFailedError(verdict)
-    print("\n".join(verdict.lines()))
-    print(f"why: {exercise(exercise_id).explanation}")
+    for line in (*verdict.lines(), f"why: {exercise(exercise_id).explanation}"):
+        print(textwrap.fill(line, WIDTH, subsequent_indent="    "))
 
 
 def run_check(

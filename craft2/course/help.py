@@ -6,7 +6,7 @@ import os
 import textwrap
 from pathlib import Path
 
-from craft2.course.checking import PASSED, run_check
+from craft2.course.checking import PASSED, WIDTH, run_check
 from craft2.course.edition import REFERENCE, Edition, write_whole
 from craft2.course.exercises import EXERCISES, exercise
 from craft2.course.predictions import GRADING
@@ -38,6 +38,7 @@ def next_hint(edition: Edition, exercise_id: str) -> str:
 def _numbered(exercise_id: str, number: int) -> str:
     hints = exercise(exercise_id).hints
     text = f"Hint {number} of {len(hints)} for {exercise_id}: {hints[number - 1]}"
+    text = textwrap.fill(text, WIDTH, subsequent_indent="    ")
     if number == len(hints):
         text += f"\nThat was the last one. `craft2 solution {exercise_id}` shows the solution."
     return text

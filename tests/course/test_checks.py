@@ -10,7 +10,15 @@ import pytest
 from course_helpers import child_environment, write_body
 
 from craft2.course import checking
-from craft2.course.checking import FAILED, NOT_STARTED, PASSED, CheckFailedError, check, run_check
+from craft2.course.checking import (
+    FAILED,
+    NOT_STARTED,
+    PASSED,
+    WIDTH,
+    CheckFailedError,
+    check,
+    run_check,
+)
 from craft2.course.edition import REFERENCE, Edition
 from craft2.course.exercises import EXERCISES, UnknownExerciseError
 from craft2.course.help import reference_body, solve_all
@@ -160,7 +168,8 @@ def test_check_prints_the_same_every_time_and_explains(capsys, monkeypatch):
     check("0.1")
     assert capsys.readouterr().out == first
     assert "0.1 a key's partition: passed" in first
-    assert EXERCISES["0.1"].explanation in first
+    assert EXERCISES["0.1"].explanation in " ".join(first.split())
+    assert max(map(len, first.splitlines())) <= WIDTH, "a notebook would break a word"
 
 
 def test_check_failure_renders_as_the_verdict_alone(edition, monkeypatch):
