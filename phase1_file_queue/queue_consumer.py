@@ -22,6 +22,7 @@ files, so groups do not notice each other.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -33,8 +34,9 @@ from craft2.disk import Disk, RealDisk
 from craft2.errors import Craft2Error
 from craft2.events import Emitter
 from phase1_file_queue.message_file import Message
-from phase1_file_queue.partitioned_queue import PartitionedQueue, parse_offset
+from phase1_file_queue.partitioned_queue import PartitionedQueue
 from phase1_file_queue.publish import publish
+from phase1_file_queue.queue_files import NotAQueue, check_partition, parse_offset
 
 IDLE_WAIT_S = 0.005
 _log = logging.getLogger(__name__)
@@ -65,6 +67,9 @@ class QueueConsumer:
     errors: partition -> why it stopped; empty as long as all is well.
     events: told of each commit and each partition that stops, once `start` is at work.
 
+    The group is taken by a kernel lock that ends with the process. A child forked meanwhile shares
+    it: the group is free again when both have ended (a spawned child does not share it).
+
     Raises GroupInUse if the group has a consumer, OffsetOutOfRange if it is ahead of the queue.
     """
 
@@ -78,34 +83,36 @@ class QueueConsumer:
         clock: Clock | None = None,
         events: Emitter | None = None,
     ) -> None:
-        if not group or group.startswith(".") or os.path.basename(group) != group:
+        if not (isinstance(group, str) and group.isprintable()) or (
+            not group or group.startswith(".") or os.path.basename(group) != group
+        ):
             raise ConsumerMisused(
                 f"group is {group!r}", "give a name without '/' that does not begin with a dot"
             )
-        if threads < 1:
-            raise ConsumerMisused(f"threads is {threads}", "give 1 or more")
+        if not (isinstance(threads, int) and threads >= 1):
+            raise ConsumerMisused(f"threads is {threads!r}", "give 1 or more")
         self.group = group
         self._events = events
         self.errors: dict[int, Craft2Error] = {}
         self._disk = disk or RealDisk()
         self._clock = clock or SystemClock()
-        self._queue = PartitionedQueue.existing(root, disk=self._disk, clock=self._clock)
-        offsets = os.path.join(self._queue.root, "consumer_offsets")
-        self._directory = os.path.join(offsets, group)
-        self._disk.mkdir(self._directory)
-        self._disk.sync_dir(self._queue.root)
-        self._disk.sync_dir(offsets)
-        self._lock = self._disk.lock(os.path.join(self._directory, ".lock"))
-        if not self._lock.acquire(wait=False):
-            raise GroupInUse(
-                f"group {group!r} already has a consumer on {self._queue.root!r}",
-                "stop that one first, or use another group name",
-            )
-        try:
+        with contextlib.ExitStack() as opened:  # closed again, should anything below fail
+            self._queue = PartitionedQueue.existing(root, disk=self._disk, clock=self._clock)
+            opened.callback(self._queue.close)
+            offsets = os.path.join(self._queue.root, "consumer_offsets")
+            self._directory = os.path.join(offsets, group)
+            self._disk.mkdir(self._directory)
+            self._disk.sync_dir(self._queue.root)
+            self._disk.sync_dir(offsets)
+            self._lock = self._disk.lock(os.path.join(self._directory, ".lock"))
+            opened.callback(self._lock.close)
+            if not self._lock.acquire(wait=False):
+                raise GroupInUse(
+                    f"group {group!r} already has a consumer on {self._queue.root!r}",
+                    "stop that one first, or use another group name",
+                )
             self._committed = [self._load(p) for p in range(self._queue.num_partitions)]
-        except Craft2Error:
-            self._lock.close()
-            raise
+            opened.pop_all()
         self._position = list(self._committed)
         self._stop = threading.Event()
         self._thread_count = min(threads, self._queue.num_partitions)
@@ -133,8 +140,14 @@ class QueueConsumer:
             thread.start()
 
     def stop(self) -> None:
-        """Finish the messages in hand, commit them, end the threads."""
+        """Finish the messages in hand, commit them, end the threads.
+
+        A handler may call this too: its own message is finished and committed like the others. It
+        returns at once then, since a thread cannot wait for its own end.
+        """
         self._stop.set()
+        if threading.current_thread() in self._threads:
+            return
         for thread in self._threads:
             thread.join()
         self._threads = []
@@ -143,20 +156,32 @@ class QueueConsumer:
         """The next messages of all partitions, without waiting; [] if there are none.
 
         The other way to consume, for a single thread: handle what it returns, then `commit`.
+
+        Raises MissingMessage, CorruptMessage or DiskError for a message that cannot be read, when
+        it has nothing else to return; what came before it is returned first, so that no message is
+        passed over. `seek` goes past a message that is lost.
         """
         if self._threads:
             raise ConsumerMisused("poll() while threads are at work", "call stop() first")
         found: list[Message] = []
+        position = list(self._position)  # an error must not move it
         count = self._queue.num_partitions
-        for step in range(count):  # begin elsewhere each time, so that no partition starves
-            partition = (self._next_poll + step) % count
-            while len(found) < max_messages:
-                message = self._queue.read(partition, self._position[partition])
-                if message is None:
-                    break
-                found.append(message)
-                self._position[partition] += 1
-        self._next_poll = (self._next_poll + 1) % count
+        first = self._next_poll
+        self._next_poll = (first + 1) % count  # begin elsewhere each time: no partition starves
+        for partition in (*range(first, count), *range(first)):
+            try:
+                while len(found) < max_messages:
+                    message = self._queue.read(partition, position[partition])
+                    if message is None:
+                        break
+                    found.append(message)
+                    position[partition] += 1
+            except Craft2Error:
+                if not found:
+                    raise
+                self._next_poll = partition  # there the next poll begins, and raises
+                break
+        self._position = position
         return found
 
     def commit(self) -> None:
@@ -167,16 +192,17 @@ class QueueConsumer:
 
     def committed(self, partition: int) -> int:
         """The next offset to handle after a restart."""
+        check_partition(partition, self._queue.num_partitions, self._queue.root)
         return self._committed[partition]
 
     def seek(self, partition: int, offset: int) -> None:
         """Continue at `offset`, which is committed at once; clears the partition's error."""
         if self._threads:
             raise ConsumerMisused("seek() while threads are at work", "call stop() first")
-        end = self._queue.end_offsets()[partition]
-        if not 0 <= offset <= end:
+        end = self._queue.end_offset(partition)
+        if not (isinstance(offset, int) and 0 <= offset <= end):
             raise OffsetOutOfRange(
-                f"offset {offset} of partition {partition}, which has 0 to {end}",
+                f"offset {offset!r} of partition {partition}, which has 0 to {end}",
                 "seek to one of these",
             )
         self.errors.pop(partition, None)
@@ -190,6 +216,8 @@ class QueueConsumer:
 
     def close(self) -> None:
         """`stop`, then let another consumer have the group."""
+        if threading.current_thread() in self._threads:
+            raise ConsumerMisused("close() called by a handler", "call stop() there")
         self.stop()
         self._lock.close()
         self._queue.close()
@@ -224,7 +252,7 @@ class QueueConsumer:
                 return False
             try:
                 handler(message)
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # sys.exit would end the thread in silence
                 raise HandlerFailed(
                     f"the handler of group {self.group!r} raised {error!r} at partition "
                     f"{partition}, offset {offset}; the partition stands still there",
@@ -255,7 +283,7 @@ class QueueConsumer:
             offset = parse_offset(self._disk.read(path), path)
         except FileNotFoundError:
             return 0
-        end = self._queue.end_offsets()[partition]
+        end = self._queue.end_offset(partition)
         if offset > end:
             raise OffsetOutOfRange(
                 f"group {self.group!r} committed offset {offset} of partition {partition}, "
@@ -265,5 +293,12 @@ class QueueConsumer:
         return offset
 
     def _save(self, partition: int, offset: int) -> None:
-        publish(self._disk, self._path(partition), b"%d\n" % offset)
+        try:
+            publish(self._disk, self._path(partition), b"%d\n" % offset)
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotAQueue(
+                f"the directory {self._directory!r} of group {self.group!r} is missing, so offset "
+                f"{offset} of partition {partition} cannot be committed",
+                "restore it, or open the consumer again: the group then starts at 0",
+            ) from None
         self._committed[partition] = offset

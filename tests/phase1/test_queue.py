@@ -4,6 +4,8 @@ import errno
 import json
 import multiprocessing
 import os
+import shutil
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -19,8 +21,11 @@ from phase1_file_queue.partitioned_queue import (
     MissingMessage,
     NotAQueue,
     PartitionedQueue,
+    PartitionFull,
+    QueueClosed,
     UnknownPartition,
 )
+from phase1_file_queue.publish import publish
 
 
 def contents(queue):
@@ -179,6 +184,48 @@ def test_growing_moves_keys(tmp_path):
         PartitionedQueue(tmp_path / "q", 4)
 
 
+def test_a_process_that_knows_an_old_count_cannot_shrink_the_queue(tmp_path):
+    old = PartitionedQueue(tmp_path / "q", 2)
+    with PartitionedQueue.existing(tmp_path / "q") as other:
+        other.add_partitions(8)
+        other.produce(None, "kept", partition=7)
+    with pytest.raises(UnknownPartition, match="has 8 partitions, which cannot become 4"):
+        old.add_partitions(4)
+    assert old.num_partitions == 8  # now it knows
+    assert old.read(7, 0).value == b"kept"
+    assert PartitionedQueue.existing(tmp_path / "q").num_partitions == 8
+    old.add_partitions(8)
+    assert old.num_partitions == 8
+    with pytest.raises(NotAQueue, match="total is 'nine'"):
+        old.add_partitions("nine")
+
+
+def test_growing_does_not_disturb_producers_at_work(tmp_path):
+    queue = PartitionedQueue(tmp_path / "q", 1, fsync=False)
+    stop, counts, failures = threading.Event(), [], []
+
+    def work():
+        count = 0
+        try:
+            while not stop.is_set():
+                queue.produce("k", "x", partition=0)
+                count += 1
+        except Exception as error:
+            failures.append(error)
+        counts.append(count)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for total in range(2, 12):
+        queue.add_partitions(total)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert queue.end_offsets() == [sum(counts)] + [0] * 10
+
+
 def test_a_full_disk_refuses_and_keeps_what_it_has():
     disk = FaultyDisk(capacity=700)
     queue = PartitionedQueue("/q", 1, disk=disk)
@@ -219,6 +266,7 @@ def test_a_failed_sync_is_not_an_acknowledgement_and_stops_the_partition():
         (("k", {"a": 1}), "value is {'a': 1}, a dict"),
         ((3, "v"), "key is 3, a int"),
         (("k", None), "value is None"),
+        (("\ud800", "v"), r"key is '\\ud800', which is no text: surrogates not allowed"),
         (("k", "x" * 101), "101 bytes of key and value|102 bytes"),
     ],
 )
@@ -235,8 +283,12 @@ def test_bad_partitions_timestamps_and_offsets(tmp_path):
             queue.produce("k", "v", partition=4)
         with pytest.raises(BadMessage, match=r"timestamp is 1\.5"):
             queue.produce("k", "v", timestamp=1.5)
-        with pytest.raises(MissingMessage, match="start at 0"):
-            queue.read(0, -1)
+        for offset in (-1, 0.0, "0"):
+            with pytest.raises(MissingMessage, match="start at 0"):
+                queue.read(0, offset)
+        for number in (-1, 4, 1.0, None):
+            with pytest.raises(UnknownPartition, match="does not exist"):
+                queue.end_offset(number)
         assert queue.read(0, 0) is None
 
 
@@ -246,6 +298,10 @@ def test_directories_that_are_not_queues(tmp_path):
         PartitionedQueue(tmp_path)
     with pytest.raises(NotAQueue, match="is a file"):
         PartitionedQueue(tmp_path / "notes.txt")
+    with pytest.raises(NotAQueue, match="is a file"):
+        PartitionedQueue(tmp_path / "notes.txt/q")
+    with pytest.raises(NotAQueue, match=r"no queue\.json"):
+        PartitionedQueue.existing(tmp_path / "notes.txt")
     with pytest.raises(NotAQueue, match=r"no queue\.json"):
         PartitionedQueue.existing(tmp_path / "missing")
     with pytest.raises(NotAQueue, match="num_partitions is 0"):
@@ -267,6 +323,10 @@ def test_foreign_and_damaged_files_in_a_partition(tmp_path):
         with pytest.raises(NotAQueue, match=r"notes\.txt' is not a message file"):
             PartitionedQueue(root, 1)
         (root / "partition-0/notes.txt").unlink()
+        (root / "partition-0/20130101000000.msg").write_text("a mail")  # would be offset 2e13
+        with pytest.raises(NotAQueue, match="is not a message file"):
+            PartitionedQueue(root, 1)
+        (root / "partition-0/20130101000000.msg").unlink()
         (root / "partition-0/00000000.msg").write_bytes(b"garbage")
         with pytest.raises(CorruptMessage, match=r"00000000\.msg' is damaged"):
             queue.read(0, 0)
@@ -291,3 +351,89 @@ def test_no_message_is_ever_overwritten_by_a_stale_offset_file(tmp_path):
         file.close()
         assert queue.produce("k", "two") == (0, 2)
         assert contents(queue) == [[b"zero", b"one", b"two"]]
+
+
+def test_opening_a_queue_corrects_the_end_for_those_who_have_it_open(tmp_path):
+    queue = PartitionedQueue(tmp_path / "q", 1)
+    # What a process leaves that was killed between publishing a message and announcing it:
+    orphan = encode_message(None, b"orphan", 0)
+    publish(RealDisk(), str(tmp_path / "q/partition-0/00000000.msg"), orphan)
+    late = PartitionedQueue(tmp_path / "q", 1)
+    assert queue.end_offsets() == [1]
+    assert queue.produce(None, "acknowledged") == (0, 1)
+    assert contents(late) == [[b"orphan", b"acknowledged"]]
+
+
+def test_opening_a_queue_syncs_the_names_before_it_announces_them():
+    disk = FaultyDisk()
+    PartitionedQueue("/q", 1, disk=disk).close()
+    publish(disk, "/q/partition-0/00000000.msg", encode_message(None, b"orphan", 0), sync=False)
+    before = len(disk.trace)
+    PartitionedQueue("/q", 1, disk=disk)
+    assert [s for s in disk.trace[before:] if "partition-0" in s] == [
+        "sync_dir /q/partition-0",
+        "write /q/partition-0/offset.txt 0+9",
+    ]
+
+
+def test_a_queue_whose_maker_could_not_sync_it_is_synced_by_whoever_opens_it():
+    steps = FaultyDisk()
+    PartitionedQueue("/q", 1, disk=steps)
+    named = next(n for n, step in enumerate(steps.trace) if step.endswith("to queue.json"))
+    failing = steps.trace.index("sync_dir /q", named) + 1
+    disk = FaultyDisk(fail_at={failing: errno.EIO})
+    with pytest.raises(DiskError, match="EIO"):
+        PartitionedQueue("/q", 1, disk=disk)
+    PartitionedQueue("/q", 1, disk=disk).produce(None, "acknowledged")
+    after = PartitionedQueue.existing("/q", disk=disk.power_loss(keep=0.0))
+    assert contents(after) == [[b"acknowledged"]]
+
+
+def test_a_closed_queue_says_so(tmp_path):
+    queue = PartitionedQueue(tmp_path / "q", 1)
+    queue.close()
+    for call in (
+        lambda: queue.produce(None, "x"),
+        lambda: queue.read(0, 0),
+        lambda: queue.add_partitions(2),
+        queue.end_offsets,
+    ):
+        with pytest.raises(QueueClosed, match="is closed"):
+            call()
+    queue.close()  # twice is once
+
+
+def test_a_partition_removed_while_the_queue_is_open(tmp_path):
+    with PartitionedQueue(tmp_path / "q", 1) as queue:
+        shutil.rmtree(tmp_path / "q/partition-0")
+        with pytest.raises(NotAQueue, match=r"partition-0' is missing"):
+            queue.produce(None, "x")
+    with pytest.raises(NotAQueue, match=r"partition-0' is missing"):
+        PartitionedQueue(tmp_path / "q", 1)
+
+
+def test_a_partition_takes_no_more_messages_than_its_names_can_number(tmp_path):
+    with PartitionedQueue(tmp_path / "q", 1) as queue:
+        queue.produce(None, "x")
+        os.rename(tmp_path / "q/partition-0/00000000.msg", tmp_path / "q/partition-0/99999999.msg")
+    with PartitionedQueue(tmp_path / "q", 1) as queue:
+        assert queue.read(0, 99_999_999).value == b"x"
+        with pytest.raises(PartitionFull, match="100000000 messages"):
+            queue.produce(None, "y")
+
+
+def test_what_a_failed_opening_had_opened_is_closed_again(tmp_path):
+    PartitionedQueue(tmp_path / "q", 3).close()
+    (tmp_path / "q/partition-2/offset.txt").write_text("many")
+    closed = []
+
+    class Disk(RealDisk):
+        def lock(self, path):
+            lock = super().lock(path)
+            close = lock.close
+            lock.close = lambda: (closed.append(path), close())
+            return lock
+
+    with pytest.raises(CorruptOffsetFile):
+        PartitionedQueue(tmp_path / "q", 3, disk=Disk())
+    assert sorted(closed) == [str(tmp_path / f"q/partition-{p}/.lock") for p in range(3)]

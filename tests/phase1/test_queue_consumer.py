@@ -1,6 +1,8 @@
 """The consumer: at least once, in order, groups apart; and what it says when something is wrong."""
 
+import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,13 +10,16 @@ import threading
 
 import pytest
 
+from craft2.disk import RealDisk
 from craft2.events import Events
 from craft2.faulty_disk import Crashed, FaultyDisk, crash_points
+from phase1_file_queue.message_file import CorruptMessage
 from phase1_file_queue.partitioned_queue import (
     CorruptOffsetFile,
     MissingMessage,
     NotAQueue,
     PartitionedQueue,
+    UnknownPartition,
 )
 from phase1_file_queue.queue_consumer import (
     ConsumerMisused,
@@ -181,19 +186,28 @@ def test_a_message_is_not_seen_before_its_producer_could_have_been_told():
 def test_misuse_and_damage(queue, tmp_path):
     with pytest.raises(NotAQueue, match=r"no queue\.json"):
         QueueConsumer(tmp_path / "nothing", "g")
-    for name in ("", "a/b", ".hidden"):
+    for name in ("", "a/b", ".hidden", "a\0b", "\ud800", 5, None):
         with pytest.raises(ConsumerMisused, match="group is"):
             QueueConsumer(queue.root, name)
-    with pytest.raises(ConsumerMisused, match="threads is 0"):
-        QueueConsumer(queue.root, "g", threads=0)
+    for threads in (0, 1.5, None):
+        with pytest.raises(ConsumerMisused, match=f"threads is {threads}"):
+            QueueConsumer(queue.root, "g", threads=threads)
     with QueueConsumer(queue.root, "g") as consumer:
         consumer.start(Handler())
         for call in (consumer.poll, lambda: consumer.start(Handler()), lambda: consumer.seek(0, 0)):
             with pytest.raises(ConsumerMisused, match="stop"):
                 call()
         consumer.stop()
-        with pytest.raises(OffsetOutOfRange, match="offset 99"):
-            consumer.seek(0, 99)
+        before = [consumer.committed(p) for p in range(4)]
+        for offset in (99, -1, 0.0, "0", None):
+            with pytest.raises(OffsetOutOfRange, match=f"offset {offset!r}"):
+                consumer.seek(0, offset)
+        for partition in (4, -1, 1.0, "1"):
+            with pytest.raises(UnknownPartition, match="does not exist"):
+                consumer.seek(partition, 0)
+            with pytest.raises(UnknownPartition, match="does not exist"):
+                consumer.committed(partition)
+        assert [consumer.committed(p) for p in range(4)] == before
     path = tmp_path / "q/consumer_offsets/g/partition-0.offset"
     path.write_text("-1")
     with pytest.raises(CorruptOffsetFile, match=r"partition-0\.offset"):
@@ -217,3 +231,157 @@ def test_a_missing_message_stops_its_partition_until_seek(queue, tmp_path):
         consumer.seek(partition, 1)
         assert consumer.errors == {}
         assert (partition, 1) in {(m.partition, m.offset) for m in consumer.poll()}
+
+
+def test_a_message_that_cannot_be_read_does_not_take_others_with_it(tmp_path):
+    with PartitionedQueue(tmp_path / "q", 3) as queue:
+        for partition in range(3):
+            queue.produce(None, f"good {partition}", partition=partition)
+            queue.produce(None, f"second {partition}", partition=partition)
+    (tmp_path / "q/partition-1/00000001.msg").write_bytes(b"garbage")
+    found, complaints = [], 0
+    with QueueConsumer(tmp_path / "q", "g") as consumer:
+        for _ in range(5):
+            try:
+                found += consumer.poll()
+            except CorruptMessage:
+                complaints += 1
+            consumer.commit()
+        assert complaints >= 2  # it comes again, but the other partitions go on
+        assert consumer.lag() == {0: 0, 1: 1, 2: 0}
+        consumer.seek(1, 2)
+        assert consumer.poll() == []
+    expected = {f"{word} {p}".encode() for word in ("good", "second") for p in range(3)}
+    assert len(found) == 5
+    assert {m.value for m in found} == expected - {b"second 1"}
+
+
+def test_an_error_comes_at_the_poll_after_the_messages_before_it(tmp_path):
+    with PartitionedQueue(tmp_path / "q", 2) as queue:
+        queue.produce(None, "good", partition=0)
+        queue.produce(None, "bad", partition=1)
+        (tmp_path / "q/partition-1/00000000.msg").write_bytes(b"garbage")
+        with QueueConsumer(tmp_path / "q", "g") as consumer:
+            assert [m.value for m in consumer.poll()] == [b"good"]
+            queue.produce(None, "more", partition=0)  # new messages do not hide the error
+            with pytest.raises(CorruptMessage):
+                consumer.poll()
+            assert [m.value for m in consumer.poll()] == [b"more"]
+
+
+def test_sys_exit_in_a_handler_stops_its_partition_with_an_error(queue):
+    first = next(p for p, end in enumerate(queue.end_offsets()) if end)
+    handled = []
+
+    def handler(message):
+        if message.partition == first:
+            sys.exit("no")
+        handled.append(message)
+        if len(handled) == sum(queue.end_offsets()) - queue.end_offsets()[first]:
+            consumer.stop()
+
+    with QueueConsumer(queue.root, "g", threads=1) as consumer:
+        consumer.start(handler)
+        for thread in consumer._threads:
+            thread.join(30)
+        consumer.stop()
+        assert isinstance(consumer.errors[first].__cause__, SystemExit)
+        assert consumer.committed(first) == 0
+        assert sum(consumer.lag().values()) == queue.end_offsets()[first]
+
+
+def test_a_commit_into_a_removed_directory_stops_the_partition_with_an_error(queue, tmp_path):
+    handler = Handler()
+    with QueueConsumer(queue.root, "g", threads=2) as consumer:
+        shutil.rmtree(tmp_path / "q/consumer_offsets/g")
+        used = {p for p, end in enumerate(queue.end_offsets()) if end}
+        consumer.start(handler)
+        handler.wait_for(lambda seen: len(seen) == len(used))
+        consumer.stop()
+        assert set(consumer.errors) == used
+        for error in consumer.errors.values():
+            assert isinstance(error, NotAQueue)
+            assert "'g' is missing, so offset 1 of partition" in str(error)
+
+
+def test_a_crash_of_the_machine_ends_the_threads():
+    disk = FaultyDisk()
+    with PartitionedQueue("/q", 1, disk=disk) as queue:
+        queue.produce("k", "0")
+    consumer = QueueConsumer("/q", "g", disk=disk)
+    seen, complaints = [], []
+    old, threading.excepthook = threading.excepthook, lambda args: complaints.append(args.exc_type)
+    try:
+        consumer.start(lambda message: (seen.append(message), disk.die()))
+        for thread in consumer._threads:
+            thread.join(30)
+            assert not thread.is_alive()
+    finally:
+        threading.excepthook = old
+    assert (len(seen), complaints, consumer.errors) == (1, [Crashed], {})
+
+
+def test_a_handler_may_call_stop_and_its_message_is_committed(queue):
+    with QueueConsumer(queue.root, "g", threads=4) as consumer:
+        handled = []
+
+        def handler(message):
+            handled.append(message)
+            consumer.stop()
+
+        consumer.start(handler)
+        for thread in consumer._threads:
+            thread.join(30)
+        consumer.stop()
+        assert consumer.errors == {}
+        assert 1 <= len(handled) <= 4
+        assert sum(consumer.committed(p) for p in range(4)) == len(handled)
+        assert consumer.poll()  # the consumer is of use again
+
+
+def test_a_handler_that_closes_its_consumer_is_told_what_to_do(queue):
+    with QueueConsumer(queue.root, "g", threads=1) as consumer:
+        handler = Handler()
+        consumer.start(lambda message: (handler(message), consumer.close()))
+        handler.wait_for(lambda seen: len(seen) >= 1)
+        consumer.stop()
+        error = consumer.errors[handler.seen[0].partition]
+        assert "close() called by a handler" in str(error)
+
+
+def test_a_refused_consumer_gives_everything_back(queue):
+    class Disk(RealDisk):
+        def __init__(self):
+            self.open_locks = 0
+
+        def lock(self, path):
+            lock = super().lock(path)
+            close = lock.close
+            self.open_locks += 1
+
+            def close_once():
+                self.open_locks -= 1
+                close()
+
+            lock.close = close_once
+            return lock
+
+    disk = Disk()
+    with QueueConsumer(queue.root, "g"), pytest.raises(GroupInUse):
+        QueueConsumer(queue.root, "g", disk=disk)
+    assert disk.open_locks == 0
+
+
+def test_a_forked_child_keeps_the_group_taken(queue):
+    """As the docstring warns: the lock belongs to both processes until both have let go."""
+    consumer = QueueConsumer(queue.root, "g")
+    context = multiprocessing.get_context("fork")
+    release = context.Event()
+    child = context.Process(target=release.wait)
+    child.start()
+    consumer.close()
+    with pytest.raises(GroupInUse):
+        QueueConsumer(queue.root, "g")
+    release.set()
+    child.join()
+    QueueConsumer(queue.root, "g").close()
