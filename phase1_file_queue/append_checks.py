@@ -12,6 +12,7 @@ from typing import NamedTuple
 from craft2.disk import Buffer
 from craft2.record_batch import BatchHeader, verify
 from phase1_file_queue.log_config import BadBatch, RecordTooLarge
+from phase1_file_queue.offset_index import MAX_RELATIVE
 
 Batches = list[tuple[int, BatchHeader]]  # (position within some bytes, header)
 
@@ -29,8 +30,8 @@ def check_new(data: Buffer, max_bytes: int, epoch: int) -> NewBatches:
 
     Raises BatchTooShort, CorruptBatch, BadBatch, RecordTooLarge.
     """
-    if not (isinstance(epoch, int) and epoch >= 0):
-        raise BadBatch(f"leader epoch {epoch!r}", "give a whole number of 0 or more")
+    if not (isinstance(epoch, int) and 0 <= epoch < 2**31):
+        raise BadBatch(f"leader epoch {epoch!r}", "give a whole number from 0 to 2,147,483,647")
     copy = bytearray(_bytes(data))
     batches = list(_whole_batches(copy, max_bytes))
     for position, header in batches:
@@ -57,6 +58,12 @@ def check_replica(data: Buffer, max_bytes: int, end_offset: int, epoch: int) -> 
                 f"{header.leader_epoch}; the log continues at offset {offset}, epoch {epoch} or "
                 "later",
                 "fetch from the log's end offset, after truncating to where the logs agree",
+            )
+        if header.last_offset - end_offset > MAX_RELATIVE:
+            raise BadBatch(
+                f"the batch at byte {position} ends at offset {header.last_offset}, more than "
+                f"{MAX_RELATIVE} after the log's end, {end_offset}",
+                "call reset_to with the batch's first offset, then append it",
             )
         found.append((position, header))
         offset, epoch = header.next_offset, header.leader_epoch

@@ -7,6 +7,7 @@ So readers never look at a file's size: they read up to the end *published* here
          128   slot B: the same
          256   dirty: 1 while an append is under way
          257   serving: 1 while the log is open and was found, or made, whole
+         258   sync failed: 1 after a sync failed, until what it left unwritten is written again
          264   flushed: everything before this offset is on disk; and its complement
 
 Slots are written in turn, so one of them is always whole; the whole one with the larger sequence
@@ -29,11 +30,13 @@ from crc32c import crc32c
 from craft2.disk import Disk
 
 PAGE_SIZE = 4096
-_SLOT = Struct("<8q")
+_SLOT = Struct("<9q")
 _CRC = Struct("<I")
 _SLOTS = (0, 128)
 _DIRTY = 256
 _SERVING = 257
+_SYNC_FAILED = 258
+_TRIES = 1000  # a slot is caught half written for microseconds only
 _FLUSHED = Struct("<QQ")
 _FLUSHED_AT = 264
 _MASK64 = 2**64 - 1
@@ -49,6 +52,7 @@ class Published(NamedTuple):
     max_timestamp: int  # the largest in the active segment, -1 if none
     max_timestamp_offset: int  # the base offset of the batch that has it
     epoch: int  # the latest leader epoch, -1 if none
+    cuts: int = 0  # how often the log was cut back: what a reader has open may be gone
 
 
 class ControlPage:
@@ -68,15 +72,18 @@ class ControlPage:
         self._sequence += 1
         start = _SLOTS[self._sequence & 1]
         _SLOT.pack_into(self._view, start, self._sequence, *state)
-        _CRC.pack_into(self._view, start + _SLOT.size, crc32c(self._view[start : start + 64]))
+        _CRC.pack_into(
+            self._view, start + _SLOT.size, crc32c(self._view[start : start + _SLOT.size])
+        )
 
     def read(self) -> Published | None:
         """The published state; None on a page never written, or damaged by a power cut."""
-        found = self._newest()
-        if found is None:
-            return None
-        self._sequence = found[0]
-        return Published(*found[1:])
+        for _ in range(_TRIES):  # a slow reader may meet the writer in both slots
+            found = self._newest()
+            if found is not None:
+                self._sequence = found[0]
+                return Published(*found[1:])
+        return None
 
     def _newest(self) -> tuple[int, ...] | None:
         whole = []
@@ -102,6 +109,15 @@ class ControlPage:
     @serving.setter
     def serving(self, value: bool) -> None:
         self._view[_SERVING] = value
+
+    @property
+    def sync_failed(self) -> bool:
+        """Whether the page cache may show records that the disk never got (craft2.disk, fact 4)."""
+        return self._view[_SYNC_FAILED] != 0
+
+    @sync_failed.setter
+    def sync_failed(self, value: bool) -> None:
+        self._view[_SYNC_FAILED] = value
 
     @property
     def flushed(self) -> int:

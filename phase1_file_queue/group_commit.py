@@ -58,31 +58,31 @@ class GroupCommit(Generic[Item, Outcome]):
     def submit(self, item: Item) -> Outcome:
         """Return the item's outcome once it is durable; raise its error, or the group's."""
         mine = _Waiter[Item, Outcome](item)
-        with self._mutex:
-            self._waiting.append(mine)
-            mine.leads, self._led = not self._led, True
-        if not mine.leads:
-            self._sleep(mine)
-        if mine.outcome is None:
-            self._lead()
+        try:
+            with self._mutex:
+                self._waiting.append(mine)
+                mine.leads, self._led = not self._led, True
+            if not mine.leads:
+                mine.door.acquire()
+            if mine.outcome is None:
+                self._lead()
+        except BaseException:  # Ctrl-C: go, but do not leave the others without a leader
+            self._abandon(mine)
+            raise
         if isinstance(mine.outcome, BaseException):
             raise mine.outcome
         assert mine.outcome is not None
         return mine.outcome
 
-    def _sleep(self, mine: _Waiter[Item, Outcome]) -> None:
-        try:
-            mine.door.acquire()
-        except BaseException:  # Ctrl-C: go, but do not leave the others without a leader
-            with self._mutex:
-                if mine in self._waiting and not mine.leads:
-                    self._waiting.remove(mine)
-            if mine.leads and mine.outcome is None:
-                self._lead()
-            raise
+    def _abandon(self, mine: _Waiter[Item, Outcome]) -> None:
+        with self._mutex:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+                if mine.leads:
+                    self._pass_on()
 
     def _lead(self) -> None:
-        """Append and sync what is waiting now; pass the lead on; wake the group."""
+        """Append and sync what is waiting now; wake the group; pass the lead on."""
         with self._mutex:
             group, self._waiting = self._waiting, []
         outcomes: Sequence[Outcome | BaseException]
@@ -94,12 +94,16 @@ class GroupCommit(Generic[Item, Outcome]):
         for waiter, outcome in zip(group, outcomes, strict=True):
             waiter.outcome = outcome
         with self._mutex:
-            heirs = self._waiting[:1]  # wakes first, so that its sync begins while the rest wake
-            self._led = bool(heirs)
-            for heir in heirs:
-                heir.leads = True
-        for waiter in heirs + group:
+            self._pass_on()  # first, so that the next sync begins while this group wakes
+        for waiter in group:
             waiter.door.release()
+
+    def _pass_on(self) -> None:
+        """Let the one who has waited longest lead, if anybody waits; the mutex is held."""
+        self._led = bool(self._waiting)
+        for heir in self._waiting[:1]:
+            heir.leads = True
+            heir.door.release()
 
 
 class IntervalFlusher:

@@ -35,6 +35,11 @@ class LeaderEpochs:
         """The epoch of the last record, -1 without one."""
         return self.entries[-1][0] if self.entries else -1
 
+    @property
+    def end(self) -> int:
+        """One more than the last start offset, 0 without one: the log must reach that far."""
+        return self.entries[-1][1] + 1 if self.entries else 0
+
     def check(self, epoch: int) -> None:
         """Raises BadBatch for an epoch before the latest: a deposed leader is writing."""
         if epoch < self.latest:

@@ -54,7 +54,8 @@ class LogConfig:
     segment_bytes, segment_ms: a segment is finished when it would get larger, or when a batch is
         this much later than the segment's first (by the records' own timestamps).
     retention_bytes, retention_ms: `apply_retention` deletes the oldest whole segments while more
-        than this would remain, or when their latest record is older; None keeps everything.
+        than this would remain, or when their latest record is older (records without timestamps
+        are never too old); None keeps everything.
     max_message_bytes: the largest batch that may be appended.
     index_interval_bytes: an index entry at most every so many bytes of log.
     max_index_bytes: room for each index of a segment; when one is full the segment is finished.
@@ -81,6 +82,11 @@ class LogConfig:
             if not good:
                 raise BadLogConfig(f"{name} is {getattr(self, name)!r}", fix)
 
+        for name, value in vars(self).items():
+            if name not in ("flush_policy", "access"):
+                optional = name.startswith("retention") and value is None
+                whole = isinstance(value, int) and not isinstance(value, bool)
+                require(name, optional or whole, "give a whole number")
         for name in ("segment_bytes", "segment_ms", "max_message_bytes", "flush_interval_ms"):
             require(name, getattr(self, name) > 0, "give a positive number")
         require("segment_bytes", self.segment_bytes < 2**31, "give less than 2 GiB")

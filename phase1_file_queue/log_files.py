@@ -72,24 +72,29 @@ class Checkpoint:
 def segment_bases(disk: Disk, directory: str) -> list[int]:
     """The base offsets of the segments in a log's directory, ascending.
 
-    Removes index files whose segment is gone (a crash while it was deleted). Raises NotALog for a
-    file that has no business there.
+    Raises NotALog for a file that has no business there.
     """
-    names = [name for name in disk.listdir(directory) if not name.startswith(".")]
-    bases = set()
-    for name in names:
+    bases = []
+    for name in disk.listdir(directory):
         match = _NUMBERED.fullmatch(name)
         if match and match[2] == ".log":
-            bases.add(int(match[1]))
-        elif not (match and match[2] in (*SUFFIXES, SNAPSHOT_SUFFIX)) and not (
-            name in (EPOCHS, CHECKPOINT) or name.endswith(".cut")
+            bases.append(int(match[1]))
+        elif not (
+            name.startswith(".")
+            or (match and match[2] in (*SUFFIXES, SNAPSHOT_SUFFIX))
+            or name in (EPOCHS, CHECKPOINT)
+            or name.endswith(".cut")
         ):
             raise NotALog(
                 f"{os.path.join(directory, name)!r} is no file of a log",
                 "move it away, or give the path of a log's directory",
             )
-    for name in names:
+    return sorted(bases)
+
+
+def remove_orphans(disk: Disk, directory: str, bases: list[int]) -> None:
+    """Remove index files whose segment is gone: a crash while it was deleted leaves them."""
+    for name in disk.listdir(directory):
         match = _NUMBERED.fullmatch(name)
         if match and match[2] in SUFFIXES and int(match[1]) not in bases:
             disk.unlink(os.path.join(directory, name))
-    return sorted(bases)

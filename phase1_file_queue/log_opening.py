@@ -13,18 +13,24 @@ from the recovery point on is checked (`recovery`), the indexes behind it are re
 from __future__ import annotations
 
 import os
+import threading
 from bisect import bisect_right
 
+from craft2.clock import Clock
 from craft2.disk import Disk
 from craft2.events import Emitter
+from craft2.record_batch import CorruptBatch
 from phase1_file_queue.control_page import Published
 from phase1_file_queue.log_config import CorruptLog, LogConfig, LogInUse, NotALog
-from phase1_file_queue.log_files import EPOCHS, Checkpoint, segment_bases
+from phase1_file_queue.log_files import EPOCHS, Checkpoint, remove_orphans, segment_bases
 from phase1_file_queue.log_state import LogState
 from phase1_file_queue.producer_state import ProducerState
 from phase1_file_queue.publish import publish
 from phase1_file_queue.recovery import Cut, Damage, RecoveryReport, corrupt, judge, scan
 from phase1_file_queue.segment import Segment, segment_path
+
+_ATTEMPTS = 500
+_PAUSE_S = 0.005
 
 
 def open_log(
@@ -33,11 +39,12 @@ def open_log(
     config: LogConfig,
     producers: ProducerState | None,
     events: Emitter | None,
+    clock: Clock,
 ) -> LogState:
     """The state of the log in `directory`, checked as far as need be. See PartitionLog."""
     try:
         disk.mkdir(directory)
-        bases = segment_bases(disk, directory)
+        segment_bases(disk, directory)  # before the first lock file is made: is this a log?
     except (FileExistsError, NotADirectoryError):
         raise NotALog(f"{directory!r} is a file", "give the path of a directory") from None
     state = LogState(disk, directory, config, producers, events)
@@ -50,31 +57,43 @@ def open_log(
                     'close it there; or open it here with access="read"; or on both sides with '
                     'access="shared"',
                 )
-        while True:
-            if state.users.acquire(wait=False):
-                state.control.serving = False
-                _recover(state, bases or segment_bases(disk, directory))
-                state.publish()
-                state.control.dirty = False
-                state.control.serving = True
-                state.users.acquire(shared=True)
-                break
-            state.users.acquire(shared=True)
-            if state.control.serving:  # else the first one died while it checked the log
-                state.checkpoint = Checkpoint.load(disk, directory) or Checkpoint()
-                _join(state)
-                break
-            state.users.release()
+        _enter(state, clock)
+        if state.control.sync_failed and config.access != "read":
+            state.rewrite_unflushed()
     except BaseException:
         state.release()
         raise
     return state
 
 
+def _enter(state: LogState, clock: Clock) -> None:
+    """Become one of the log's users: the first, who checks it, or one more."""
+    for _ in range(_ATTEMPTS):
+        if state.users.acquire(wait=False):
+            state.control.serving = False
+            _recover(state)
+            state.publish()
+            state.control.dirty = False
+            state.control.serving = True
+            state.users.acquire(shared=True)
+            return
+        state.users.acquire(shared=True)
+        if state.control.serving:
+            _join(state)
+            return
+        state.users.release()  # the first one died while it checked the log: once more
+        clock.wait(threading.Event(), _PAUSE_S)
+    raise CorruptLog(
+        f"the log {state.directory!r} is in use, but its control page says that nobody opened it",
+        "close the log everywhere, then open it again: it is then checked from its own bytes",
+    )
+
+
 def _join(state: LogState) -> None:
     """Join a log that others have open: take over what they published, repaired if need be."""
     state.append_lock.acquire()
     try:
+        state.checkpoint = Checkpoint.load(state.disk, state.directory) or Checkpoint()
         reload_log(state, repair=state.config.access != "read")
         state.replay_producers(state.end_offset)
     finally:
@@ -84,31 +103,43 @@ def _join(state: LogState) -> None:
 def reload_log(state: LogState, *, repair: bool) -> None:
     """Bring `state` up to what is published now.
 
-    repair: the caller holds the append lock; if a writer died in the middle, cut back to the end
-    it had published before.
+    repair: the caller may append; if a writer died in the middle, go back to the published end.
     """
-    now = state.control.read()
-    if now is None:
-        raise CorruptLog(
-            f"the control page of {state.directory!r} is damaged while the log is in use",
-            "close the log everywhere and open it again: it is then checked from its own bytes",
-        )
-    broken = repair and state.control.dirty
+    for _ in range(_ATTEMPTS):
+        now = state.control.read()
+        if now is None:
+            break
+        try:
+            _take_over(state, now, broken=repair and state.control.dirty)
+            return
+        except FileNotFoundError:  # a segment was deleted while we opened it: look again
+            _forget_segments(state)
+    raise CorruptLog(
+        f"the control page of {state.directory!r} does not fit its files while the log is in use",
+        "close the log everywhere and open it again: it is then checked from its own bytes",
+    )
+
+
+def _take_over(state: LogState, now: Published, *, broken: bool) -> None:
     before = state.published
     if now == before and not broken:
         return
-    if before is None or now.end_offset < before.end_offset or broken:
-        for segment in state.segments:
-            segment.close()
-        state.segments.clear()
+    if before is None or now.cuts != before.cuts or broken:
+        _forget_segments(state)
         before = None
     _load_segments(state, now)
-    state.published = now
-    if broken:
-        state.restore_end()
     if before is None or now.epoch != before.epoch:
         state.epochs.load(state.disk, os.path.join(state.directory, EPOCHS))
-    state.log_start = now.log_start
+    state.log_start, state.cuts, state.published = now.log_start, now.cuts, now
+    if broken:
+        state.restore_end()
+
+
+def _forget_segments(state: LogState) -> None:
+    for segment in state.segments:
+        segment.close()
+    state.segments.clear()
+    state.published = None
 
 
 def _load_segments(state: LogState, now: Published) -> None:
@@ -133,13 +164,17 @@ def _load_segments(state: LogState, now: Published) -> None:
     active.max_timestamp_offset = now.max_timestamp_offset
 
 
-def _recover(state: LogState, bases: list[int]) -> None:
+def _recover(state: LogState) -> None:
     """Open a log that nobody else has open, from its own bytes."""
+    bases = segment_bases(state.disk, state.directory)
+    remove_orphans(state.disk, state.directory, bases)
+    published = state.control.read()
+    state.cuts = published.cuts + 1 if published else 0
     checkpoint = Checkpoint.load(state.disk, state.directory)
     state.checkpoint = checkpoint or Checkpoint(log_start=bases[0] if bases else 0)
     state.log_start = state.checkpoint.log_start
     while len(bases) > 1 and bases[1] <= state.log_start:  # deletion was under way
-        Segment(state.disk, state.directory, bases.pop(0), state.config, grows=False).delete()
+        Segment(state.disk, state.directory, bases.pop(0), state.config, grows=True).delete()
     if bases and bases[0] > state.log_start:
         raise CorruptLog(
             f"the log {state.directory!r} starts at offset {state.log_start}, but its first "
@@ -189,8 +224,12 @@ def _load_sealed(state: LogState, count: int) -> None:
             )
             segment.recover_from(0, segment.base_offset)
             segment.size = segment.file.size()
-            for position, header in segment.headers():
-                segment.note(position, header)
+            try:
+                for position, header in segment.headers():
+                    segment.note(position, header)
+            except CorruptBatch as error:
+                path = segment_path(state.directory, segment.base_offset)
+                raise CorruptLog(f"segment {path!r}: {error.problem}", error.fix) from error
             segment.finish()
         if segment.next_offset < after.base_offset:
             end = Damage(segment.size, segment.next_offset, "the file ends here")

@@ -15,13 +15,14 @@ import os
 from bisect import bisect_right
 from dataclasses import replace
 
-from craft2.disk import Buffer, Disk, FileSlice
+from craft2.disk import Buffer, Disk, File, FileSlice
 from craft2.events import Emitter
 from craft2.record_batch import BatchHeader
 from phase1_file_queue.control_page import ControlPage, Published
 from phase1_file_queue.leader_epochs import LeaderEpochs
 from phase1_file_queue.log_config import LogConfig, OffsetOutOfRange
 from phase1_file_queue.log_files import CONTROL, EPOCHS, Checkpoint, segment_bases
+from phase1_file_queue.offset_index import MAX_RELATIVE
 from phase1_file_queue.producer_state import (
     ProducerState,
     drop_snapshots,
@@ -32,7 +33,7 @@ from phase1_file_queue.recovery import RecoveryReport
 from phase1_file_queue.segment import SUFFIXES, Segment, segment_path
 
 CHECKPOINT_BYTES = 64 * 1024**2  # a recovery point at least every so many flushed bytes
-_MAX_RELATIVE = 2**31 - 1
+_REWRITE_BYTES = 1024**2
 
 
 class LogState:
@@ -64,6 +65,7 @@ class LogState:
         self.epochs_changed = False
         self.segments: list[Segment] = []
         self.log_start = 0
+        self.cuts = 0  # how often the end was cut off, ever; published, so that readers notice
         self.published: Published | None = None  # as last published, or read, by this process
         self._names_synced = -1  # segments up to this base offset have durable names
 
@@ -86,7 +88,9 @@ class LogState:
 
     def new_segment(self, base_offset: int) -> Segment:
         """Make an empty segment the active one."""
-        segment = Segment(self.disk, self.directory, base_offset, self.config, grows=True)
+        segment = Segment(
+            self.disk, self.directory, base_offset, self.config, grows=True, create=True
+        )
         self.segments.append(segment)
         return segment
 
@@ -101,6 +105,7 @@ class LogState:
             active.max_timestamp,
             active.max_timestamp_offset,
             self.epochs.latest,
+            self.cuts,
         )
         self.control.publish(self.published)
 
@@ -125,25 +130,38 @@ class LogState:
         for _, header in batches:
             if self.epochs.assign(header.leader_epoch, header.base_offset):
                 self.epochs_changed = True
-            if self.producers is not None:
+        self.save_epochs()  # before anybody can see the records; once per leader
+        if self.producers is not None:
+            for _, header in batches:
                 self.producers.update(header)
-        if self.epochs_changed and self.config.access == "shared":
-            self.save_epochs()
         self.publish()
         self.control.dirty = False
 
     def restore_end(self) -> None:
-        """Remove what an append left behind that failed, or whose process died in the middle."""
+        """Go back to the published end: an append failed, or died, or a cut is to be made.
+
+        What is not published was promised to nobody.
+        """
         assert self.published is not None
         base, position, end = self.published[1:4]
-        self.segments = [segment for segment in self.segments if segment.base_offset <= base]
-        for unpublished in segment_bases(self.disk, self.directory):
+        for segment in self.segments:
+            if segment.base_offset >= base:
+                segment.close()
+        self.segments = [segment for segment in self.segments if segment.base_offset < base]
+        for unpublished in reversed(segment_bases(self.disk, self.directory)):
             if unpublished > base:
+                self._names_synced = -1
                 for suffix in SUFFIXES:
                     path = segment_path(self.directory, unpublished, suffix)
                     if self.disk.exists(path):
                         self.disk.unlink(path)
+        self.segments.append(Segment(self.disk, self.directory, base, self.config, grows=True))
         self.active.truncate(position, end)
+        if end < self.epochs.end:
+            self.epochs.truncate(end)
+            self.epochs_changed = True
+            self.save_epochs()
+        self.replay_producers(end)
         self.control.dirty = False
 
     def _reason_to_roll(self, size: int, batches: list[tuple[int, BatchHeader]]) -> str:
@@ -155,7 +173,7 @@ class LogState:
             return f"{active.size} bytes and {size} more are over {self.config.segment_bytes}"
         if active.indexes_full:
             return f"an index has no room left in its {self.config.max_index_bytes} bytes"
-        if last.last_offset - active.base_offset > _MAX_RELATIVE:
+        if last.last_offset - active.base_offset > MAX_RELATIVE:
             return f"offset {last.last_offset} is too far from {active.base_offset} for the index"
         first = active.first_timestamp
         if first is not None and last.max_timestamp - first > self.config.segment_ms:
@@ -272,7 +290,7 @@ class LogState:
         oldest = now_ms - (self.config.retention_ms or 0)
         start = self.log_start
         for segment in self.segments[:-1]:
-            expired = self.config.retention_ms is not None and segment.max_timestamp < oldest
+            expired = self.config.retention_ms is not None and 0 <= segment.max_timestamp < oldest
             if segment.size > excess and not expired:
                 break
             excess -= segment.size
@@ -290,50 +308,48 @@ class LogState:
         number = bisect_right(self.segments, offset, key=lambda s: s.base_offset) - 1
         found = self.segments[number].locate(offset)
         position, end = (found[0], found[1].base_offset) if found else (0, offset)
-        self._lower_durable(end, (self.segments[number].base_offset, position))
-        for segment in reversed(self.segments[number + 1 :]):
-            segment.delete()
-            self.segments.pop()
+        base = self.segments[number].base_offset
+        self._lower_durable(end, (base, position))
+        self.cuts += 1
+        self.control.dirty = True  # whoever comes if we die now goes on with the cut
+        assert self.published is not None
+        self.published = self.published._replace(
+            segment_base=base, position=position, end_offset=end, cuts=self.cuts
+        )
+        self.control.publish(self.published)
+        self.restore_end()
         self.disk.sync_dir(self.directory)
-        active = self.segments.pop()
-        active.close()
-        active = self.new_segment(active.base_offset)  # its indexes get room to grow again
-        active.truncate(position, end)
-        active.sync()
-        self.epochs.truncate(end)
-        self.epochs_changed = True
-        self.save_epochs()
+        self.active.sync()
         if self.producers is not None:
             drop_snapshots(self.disk, self.directory, after=end)
-            self.replay_producers(end)
         self.publish()
         self.tell("truncate", end, f"told to truncate to {offset}")
 
     def reset_to(self, offset: int) -> None:
         """Remove everything and continue, empty, at `offset`."""
         self.truncate_to(self.log_start)
-        for segment in self.segments[:-1]:
-            segment.delete()
-        old = self.segments[-1]
-        self.segments.clear()
-        if old.base_offset == offset:
-            old.truncate(0, offset)
-            self.segments.append(old)
+        old = self.segments
+        self._lower_durable(min(offset, self.end_offset), (old[0].base_offset, 0))
+        self.segments = []
+        if old[-1].base_offset == offset:
+            self.segments = [old.pop()]
+            self.active.truncate(0, offset)
+            self.active.sync()
         else:
-            self._lower_durable(min(offset, old.next_offset), (old.base_offset, 0))
             self.new_segment(offset)
             self.disk.sync_dir(self.directory)
         self.log_start = offset
+        self.cuts += 1
         self.epochs.truncate(0)
         self.epochs_changed = True
         self.save_epochs()
         self._save_checkpoint(log_start=offset, recovery_point=offset, at=(offset, 0))
-        if old.base_offset != offset:
-            old.delete()
+        self.publish()
+        for segment in reversed(old):
+            segment.delete()
         if self.producers is not None:
             drop_snapshots(self.disk, self.directory, before=2**63, after=-1)
             self.producers.restore(b"")
-        self.publish()
         self.tell("reset", offset, f"told to start again at {offset}")
 
     def _lower_durable(self, offset: int, at: tuple[int, int]) -> None:
@@ -359,6 +375,28 @@ class LogState:
                         self.producers.update(header)
 
     # Leaving.
+
+    def rewrite_unflushed(self) -> None:
+        """A sync failed before: write again what may be in the page cache only, and sync that.
+
+        A failed sync may leave pages that look written and never will be. Bytes that are written
+        anew are on their way to the disk again, and the next sync tells the truth about them.
+        """
+        flushed = self.control.flushed
+        for segment in self.unflushed():
+            found = segment.locate(max(flushed, segment.base_offset))
+            position = found[0] if found else segment.size
+            while position < segment.size:
+                data = segment.file.read_at(position, min(_REWRITE_BYTES, segment.size - position))
+                self._writable(segment).write_at(position, data)
+                position += len(data)
+        self._names_synced = -1
+        self.sync(self.unflushed() or [self.active])
+        self.control.flushed = self.end_offset
+        self.control.sync_failed = False
+
+    def _writable(self, segment: Segment) -> File:
+        return self.disk.open(segment_path(self.directory, segment.base_offset), "write")
 
     def leave_clean(self) -> None:
         """Nobody else is here and all is synced: leave so that opening need not check anything."""

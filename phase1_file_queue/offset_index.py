@@ -24,7 +24,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from struct import Struct
 
-from craft2.disk import Disk, Map
+from craft2.disk import Disk, File, Map
 
 _ENTRY = Struct(">II")  # relative offset, position
 MAX_RELATIVE = 2**31 - 1  # Kafka reads both as signed
@@ -40,9 +40,10 @@ class _MappedEntries:
         self.base_offset = base_offset
         self._entry_size = entry_size
         self._grows = max_bytes is not None
-        missing = self._grows or not disk.exists(path)
-        self._file = disk.open(path, "create" if missing else "read")
-        self._size = max_bytes or self._file.size()
+        self._file: File | None = None
+        if self._grows or disk.exists(path):
+            self._file = disk.open(path, "create" if self._grows else "read")
+        self._size = max_bytes or (self._file.size() if self._file else 0)
         self._capacity = self._size // entry_size
         self._map: Map | None = None
         self._view = memoryview(b"")
@@ -51,7 +52,7 @@ class _MappedEntries:
         self.refresh()
 
     def _remap(self) -> None:
-        if self._size:
+        if self._size and self._file:
             self._map = self._file.map(self._size)
             self._view = self._map.view
 
@@ -63,6 +64,8 @@ class _MappedEntries:
     def refresh(self) -> None:
         """Count the entries again: another process may have added some."""
         low, high = self.count, self._capacity
+        if low < high and not self._is_used(low):
+            return
         while low < high:
             middle = (low + high) // 2
             if self._is_used(middle):
@@ -72,8 +75,9 @@ class _MappedEntries:
         self.count = low
 
     def _is_used(self, number: int) -> bool:
-        start = number * self._entry_size
-        return any(self._view[start : start + self._entry_size])
+        # Not through the map: where the file is a hole, a mapped read can need space, as on tmpfs.
+        assert self._file is not None
+        return any(self._file.read_at(number * self._entry_size, self._entry_size))
 
     def _offset(self, number: int) -> int:
         """The offset in entry `number`."""
@@ -82,6 +86,7 @@ class _MappedEntries:
     def _write(self, entry: bytes) -> None:
         """Add an entry. Through the file, not the map: on a full disk that is an error (ENOSPC),
         while a store into a hole of a mapped file would kill the process (SIGBUS)."""
+        assert self._file is not None
         self._file.write_at(self.count * self._entry_size, entry)
         self.count += 1
 
@@ -91,7 +96,7 @@ class _MappedEntries:
         (Touching mapped memory behind a file's end kills a process, too.)
         """
         self.close()
-        if self._grows:
+        if self._grows and self._file:
             self._file.truncate(self.count * self._entry_size)
 
     def recover(self, offset: int) -> None:
@@ -116,7 +121,9 @@ class _MappedEntries:
             self.count = count
 
     def sync(self) -> None:
-        self._file.sync()
+        """Make the entries durable."""
+        if self._file:
+            self._file.sync()
 
     def close(self) -> None:
         """Unmap. The file itself closes when nothing refers to it any more."""

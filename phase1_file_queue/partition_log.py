@@ -31,13 +31,16 @@ from types import TracebackType
 from craft2.clock import Clock, SystemClock
 from craft2.disk import Buffer, Disk, DiskError, FileSlice, RealDisk
 from craft2.events import Emitter
-from craft2.record_batch import Record, decode, iter_headers, stamp_into
+from craft2.record_batch import CorruptBatch, Record, decode, iter_headers, stamp_into, verify
 from phase1_file_queue.append_checks import Batches, NewBatches, check_new, check_replica
 from phase1_file_queue.group_commit import GroupCommit, IntervalFlusher
 from phase1_file_queue.log_config import (
+    BadBatch,
+    CorruptLog,
     LogConfig,
     LogError,
     LogFailed,
+    OffsetOutOfRange,
 )
 from phase1_file_queue.log_opening import open_log, reload_log
 from phase1_file_queue.log_state import LogState
@@ -46,6 +49,8 @@ from phase1_file_queue.producer_state import AppendResult, ProducerState
 
 class PartitionLog:
     """See the module. Threads may share one object; processes each open their own (`access`).
+
+    A child made by fork holds its parent's locks as well: the log is free when both are gone.
 
     Offsets: `log_start` <= any readable offset < `end_offset`; `flushed` <= `end_offset`.
     `recovery` says what opening it did.
@@ -76,7 +81,7 @@ class PartitionLog:
         self._pid = os.getpid()
         self._closed = False
         self._state: LogState = open_log(
-            self._disk, self.directory, self.config, self._producers, events
+            self._disk, self.directory, self.config, self._producers, events, self._clock
         )
         self.recovery = self._state.report
         self._commit = GroupCommit[NewBatches, AppendResult](self._append_group, self.flush)
@@ -100,7 +105,7 @@ class PartitionLog:
     @property
     def flushed(self) -> int:
         """Everything before this offset survives a power cut."""
-        return min(self._state.control.flushed, self.end_offset)
+        return min(self._look().control.flushed, self.end_offset)
 
     @property
     def size(self) -> int:
@@ -143,14 +148,17 @@ class PartitionLog:
             self._flusher.note()
         return result
 
-    def _append_group(self, group: Sequence[NewBatches]) -> list[AppendResult | LogError]:
+    def _append_group(
+        self, group: Sequence[NewBatches]
+    ) -> list[AppendResult | LogError | DiskError]:
         """Append several at once, with one write where that is possible."""
         with self._mutex, self._appending() as state:
-            outcomes: list[AppendResult | LogError] = []
+            outcomes: list[AppendResult | LogError | DiskError] = []
             data, batches = bytearray(), Batches()
+            written = 0  # outcomes up to here stand; those after it wait for the next write
             for wanted in group:
                 if batches and not self._may_share(state, data, wanted):
-                    self._write(state, data, batches)
+                    written = self._write_some(state, data, batches, outcomes, written)
                     data, batches = bytearray(), Batches()
                 offset = first = batches[-1][1].next_offset if batches else state.end_offset
                 outcome = self._refused(state, wanted)
@@ -164,8 +172,26 @@ class PartitionLog:
                     outcome = AppendResult(first, offset - 1)
                 outcomes.append(outcome)
             if batches:
-                self._write(state, data, batches)
+                self._write_some(state, data, batches, outcomes, written)
             return outcomes
+
+    def _write_some(
+        self,
+        state: LogState,
+        data: bytearray,
+        batches: Batches,
+        outcomes: list[AppendResult | LogError | DiskError],
+        written: int,
+    ) -> int:
+        """Write the batches of the outcomes from `written` on, which become errors if it fails."""
+        try:
+            self._check_usable()
+            self._write(state, data, batches)
+        except (DiskError, LogFailed) as error:
+            for number in range(written, len(outcomes)):
+                if isinstance(outcomes[number], AppendResult):
+                    outcomes[number] = error
+        return len(outcomes)
 
     def _may_share(self, state: LogState, data: bytearray, wanted: NewBatches) -> bool:
         """Whether `wanted` can go into the same write as `data`: same segment, epoch, no state."""
@@ -180,10 +206,12 @@ class PartitionLog:
         try:
             state.epochs.check(wanted.epoch)
             if self._producers is not None:
-                for _, header in wanted.batches:
-                    duplicate = self._producers.check(header)
-                    if duplicate is not None:
-                        return duplicate
+                if len(wanted.batches) != 1:
+                    return BadBatch(
+                        f"{len(wanted.batches)} batches at once, with a producer state",
+                        "append them one at a time: each may be a duplicate for itself",
+                    )
+                return self._producers.check(wanted.batches[0][1])
         except LogError as error:
             return error
         return None
@@ -220,7 +248,7 @@ class PartitionLog:
         """Append, or leave the log as it was; if even that fails it must not be used any more."""
         try:
             state.append(data, batches)
-        except DiskError:
+        except BaseException:  # a full disk, or Ctrl-C at any point of it
             try:
                 state.restore_end()
             except DiskError as error:
@@ -246,6 +274,7 @@ class PartitionLog:
                 state.sync(segments)
             except DiskError as error:
                 self._failed = error
+                state.control.sync_failed = True  # whoever opens the log next must know
                 raise
             with self._mutex:
                 state.control.flushed = max(target, state.control.flushed)
@@ -266,6 +295,7 @@ class PartitionLog:
         upto: no record at or after this offset (a batch's first), such as the high watermark.
         Raises OffsetOutOfRange.
         """
+        _check_offset(offset)
         with self._mutex:
             state = self._look()
             state.check_offset(offset)
@@ -275,22 +305,41 @@ class PartitionLog:
     def batches(
         self, offset: int | None = None, upto: int | None = None, max_bytes: int = 1024**2
     ) -> Iterator[bytes]:
-        """Whole batches, one at a time, from the one with `offset` (the log's start) to the end."""
+        """Whole batches, checked, from the one with `offset` (the log's start) to the end.
+
+        Raises OffsetOutOfRange, CorruptLog.
+        """
         offset = self.log_start if offset is None else offset
         while True:
-            data = self.read(offset, max_bytes, upto).read()
-            position = 0
-            for position, header in iter_headers(data):
-                yield data[position : position + header.size]
-                offset = header.next_offset
-            if not data:
+            cuts = self._look().cuts
+            piece = self.read(offset, max_bytes, upto)
+            if not piece.size:
                 return
+            data, start, reason = piece.read(), offset, ""
+            try:
+                for position, header in iter_headers(data):
+                    if position and header.base_offset < offset:
+                        reason = f"a batch with offset {header.base_offset} is there"
+                        break
+                    verify(data, position)
+                    yield data[position : position + header.size]
+                    offset = max(offset, header.next_offset)
+            except CorruptBatch as error:
+                reason = error.problem
+            if offset == start and not reason:
+                reason = "no whole batch is there"
+            if reason and cuts == self._look().cuts:  # else the log was cut while we read
+                raise CorruptLog(
+                    f"segment {piece.file.path!r} is damaged at or behind byte {piece.position}, "
+                    f"where offset {offset} should be: {reason}",
+                    "restore the file from a copy or a replica; craft2 inspect shows the place",
+                )
 
     def records(self, offset: int | None = None, upto: int | None = None) -> Iterator[Record]:
         """Records, one at a time, from exactly `offset` (the log's start) to the end."""
         offset = self.log_start if offset is None else offset
         for batch in self.batches(offset, upto):
-            for record in decode(batch):
+            for record in decode(batch, check_crc=False):  # `batches` has checked it
                 if record.offset >= offset and (upto is None or record.offset < upto):
                     yield record
 
@@ -331,6 +380,7 @@ class PartitionLog:
 
     def advance_start(self, offset: int) -> None:
         """Make `offset` the log's start (DeleteRecords); segments entirely before it go."""
+        _check_offset(offset)
         why = f"told to start at {offset}"
         self._shrink(
             lambda state: state.advance_start(offset, why), writers=("exclusive", "shared")
@@ -348,10 +398,12 @@ class PartitionLog:
 
     def truncate_to(self, offset: int) -> None:
         """Remove every batch with a record at or after `offset` (a follower that diverged)."""
+        _check_offset(offset)
         self._shrink(lambda state: state.truncate_to(offset), writers=("exclusive",))
 
     def reset_to(self, offset: int) -> None:
         """Remove everything and continue, empty, at `offset` (a snapshot was installed)."""
+        _check_offset(offset)
         self._shrink(lambda state: state.reset_to(offset), writers=("exclusive",))
 
     def _shrink(self, change: Callable[[LogState], None], writers: tuple[str, ...]) -> None:
@@ -379,8 +431,11 @@ class PartitionLog:
             self._closed = True
             state = self._state
             try:
+                reader = self.config.access == "read"
                 if self._failed is None and state.users.acquire(wait=False):
-                    reload_log(state, repair=True)
+                    if reader and state.control.dirty:
+                        return  # a writer died: the next one to open the log sees to it
+                    reload_log(state, repair=not reader)
                     state.sync(state.unflushed())
                     state.control.flushed = state.end_offset
                     state.leave_clean()
@@ -399,3 +454,8 @@ class PartitionLog:
         at: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _check_offset(offset: int) -> None:
+    if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < 2**63:
+        raise OffsetOutOfRange(f"offset {offset!r}", "give a whole number of 0 or more")

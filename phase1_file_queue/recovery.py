@@ -99,8 +99,10 @@ def scan(
     return good, None
 
 
-def find_valid_batch(file: File, start: int, size: int, next_offset: int) -> int | None:
-    """The position of a whole batch behind `start` with an offset of `next_offset` or more.
+def find_valid_batch(
+    file: File, start: int, size: int, next_offset: int, within: int = 2**32
+) -> int | None:
+    """The position of a whole batch behind `start`, its offset `next_offset` or a little more.
 
     Looks for the byte 2 in the place of the magic: fast over zeros, bearable over anything else.
     """
@@ -112,7 +114,7 @@ def find_valid_batch(file: File, start: int, size: int, next_offset: int) -> int
             at = magic - _MAGIC_AT
             try:
                 header = read_header(window, at)
-                plausible = next_offset <= header.base_offset < next_offset + 2**32
+                plausible = next_offset <= header.base_offset < next_offset + within
                 if plausible and header.size <= size - position - at:
                     verify(file.read_at(position + at, header.size))
                     return position + at
@@ -152,7 +154,7 @@ def judge(path: str, file: File, size: int, damage: Damage, flushed: int, later:
     """
     if damage.offset < flushed:
         raise corrupt(path, damage, f"records up to offset {flushed - 1} had been flushed")
-    follows = find_valid_batch(file, damage.position + 1, size, damage.offset)
+    follows = _what_follows(file, size, damage)
     kept_as = None
     if follows is not None:
         if not lost_sector(file, damage, follows):
@@ -161,6 +163,23 @@ def judge(path: str, file: File, size: int, damage: Damage, flushed: int, later:
     elif later and not (damage.short or lost_sector(file, damage, size)):
         raise corrupt(path, damage, "valid segments follow")
     return Cut(path, damage.position, size - damage.position, damage.offset, kept_as)
+
+
+def _what_follows(file: File, size: int, damage: Damage) -> int | None:
+    """The position of a valid batch behind the damage, if there is one.
+
+    A batch that was cut short, with a header that fits, may hold another batch in its records (a
+    log of logs). That one does not follow it: only a batch with the next offset would.
+    """
+    if damage.short:
+        try:
+            torn = read_header(file.read_at(damage.position, HEADER_SIZE))
+        except (BatchTooShort, CorruptBatch):
+            pass
+        else:
+            if torn.base_offset == damage.offset:
+                return find_valid_batch(file, damage.position + 1, size, torn.next_offset, 1)
+    return find_valid_batch(file, damage.position + 1, size, damage.offset)
 
 
 def corrupt(path: str, damage: Damage, why: str) -> CorruptLog:

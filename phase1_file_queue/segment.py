@@ -16,8 +16,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from craft2.disk import Buffer, Disk, FileSlice
-from craft2.record_batch import HEADER_SIZE, BatchHeader, decode, iter_headers, read_header
+from craft2.disk import Buffer, Disk, FileSlice, Mode
+from craft2.record_batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    CorruptBatch,
+    decode,
+    iter_headers,
+    read_header,
+)
 from phase1_file_queue.log_config import LogConfig
 from phase1_file_queue.offset_index import OffsetIndex, TimeIndex
 
@@ -39,14 +46,25 @@ class Segment:
     """See the module. `size`, `next_offset` and the largest timestamp are set by who opens it."""
 
     def __init__(
-        self, disk: Disk, directory: str, base_offset: int, config: LogConfig, *, grows: bool
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        grows: bool,
+        create: bool = False,
     ) -> None:
-        """grows: whether batches may still be appended, so that its indexes need room."""
+        """grows: whether batches may still be appended, so that its indexes need room.
+
+        Raises FileNotFoundError for a segment that is not there, unless `create`.
+        """
         self.base_offset = base_offset
         self.directory = directory
         self._disk = disk
         self._interval = config.index_interval_bytes
-        self.file = disk.open(segment_path(directory, base_offset), "create")
+        mode: Mode = "create" if create else "write" if grows else "read"
+        self.file = disk.open(segment_path(directory, base_offset), mode)
         room = config.max_index_bytes if grows else None
         self.offset_index = OffsetIndex(disk, self._path(".index"), base_offset, room)
         self.time_index = TimeIndex(disk, self._path(".timeindex"), base_offset, room)
@@ -161,8 +179,15 @@ class Segment:
                 self.max_timestamp_offset = header.base_offset
 
     def finish(self) -> None:
-        """The segment gets no more batches: give the time index its last word."""
-        self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        """The segment gets no more batches: give the time index its last word.
+
+        Without timestamps there was nothing to say so far; one entry is written all the same, so
+        that an empty time index means a lost one.
+        """
+        offset = self.max_timestamp_offset
+        if self.time_index.count == 0 and self.max_timestamp <= 0:
+            offset = self.next_offset - 1
+        self.time_index.append(self.max_timestamp, offset)
 
     def forget_from(self, position: int, offset: int) -> None:
         """Let the segment end at `position` and `offset`, for now; the file stays as it is."""
@@ -186,11 +211,15 @@ class Segment:
         if last:
             self.max_timestamp, self.max_timestamp_offset = last
         indexed = self.offset_index.last_position()
-        if indexed >= max(self.size, 1) or (last is None and self.size):
+        batches = 0
+        try:
+            for _, header in self.headers(indexed):
+                self.next_offset = header.next_offset
+                batches += 1
+        except CorruptBatch:
             return False
-        for _, header in self.headers(indexed):
-            self.next_offset = header.next_offset
-        return True
+        # `finish` leaves no time index empty, unless there is only one batch, without a timestamp.
+        return indexed < max(self.size, 1) and (last is not None or (not indexed and batches < 2))
 
     def refresh(self, size: int, next_offset: int) -> None:
         """Another process has appended: take over the published end."""

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from craft2.clock import ManualClock
 from craft2.disk import SECTOR, DiskError
 from craft2.faulty_disk import FaultyDisk, crash_points
-from craft2.record_batch import encode_values
-from phase1_file_queue.log_config import CorruptLog, LogConfig, LogFailed
+from craft2.record_batch import encode_values, stamp
+from phase1_file_queue.log_config import CorruptLog, LogConfig, LogFailed, OffsetOutOfRange
 from phase1_file_queue.partition_log import PartitionLog
 from phase1_file_queue.producer_state import AppendResult
 
@@ -423,3 +423,77 @@ def test_what_is_left_of_an_old_index_behind_a_hole_is_forgotten():
     with PartitionLog("/t-0", replace(config, access="read"), disk=found) as reader:
         for offset in range(80):
             assert next(reader.records(offset)).offset == offset
+
+
+def test_opening_after_a_failed_sync_does_not_believe_the_page_cache():
+    probe = FaultyDisk()
+    log = PartitionLog("/t-0", disk=probe)
+    log.append_durably(batch(0, 1, 10))
+    before = probe.steps
+    log.append_durably(batch(1, 1, 10))
+    step = next(n for n, s in enumerate(probe.trace, 1) if n > before and s == f"sync {LOG}")
+    for ends in ("closed", "killed"):
+        disk = FaultyDisk(fail_at={step: errno.EIO})
+        log = PartitionLog("/t-0", disk=disk)
+        log.append_durably(batch(0, 1, 10))
+        with pytest.raises(DiskError):
+            log.append_durably(batch(1, 1, 10))
+        if ends == "closed":
+            log.close()
+        else:
+            disk = disk.kill()
+        log = PartitionLog("/t-0", disk=disk)
+        last = log.append_durably(batch(log.end_offset, 1, 10)).last_offset
+        after = PartitionLog("/t-0", disk=disk.power_loss(keep=0.0))
+        assert [r.offset for r in after.records()] == list(range(last + 1)), ends
+
+
+def test_damage_in_an_old_segment_is_reported_by_reading():
+    disk = FaultyDisk()
+    log = written(disk, close=True)
+    disk.kill()
+    for change, at in ((b"\x7f", 8), (b"!", 80), (b"\x00\x00\x00\x00\x00\x00\x00\x01", 0)):
+        disk = FaultyDisk()
+        log = written(disk)
+        position = log._state.active.locate(3)[0]
+        log.close()
+        damage(disk, position + at, change)
+        log = PartitionLog("/t-0", disk=disk)
+        assert log.recovery.clean
+        with pytest.raises(CorruptLog, match=r"is damaged at or behind byte|offset 3"):
+            list(log.records())
+
+
+def test_a_torn_batch_that_holds_a_batch_is_still_a_torn_tail():
+    disk = FaultyDisk()
+    written(disk)
+    inner = bytes(stamp(encode_values([b"inner"]), 50, 0))
+    disk = disk.kill()
+    torn = bytes(stamp(encode_values([inner + b"x" * 600]), 6, 0))
+    damage(disk, len(disk.tree()[LOG]), torn[:-100])
+    assert PartitionLog("/t-0", disk=disk).end_offset == 6
+
+
+@pytest.mark.parametrize("bad", [-1, 2**63, 5.0, "5", None, True])
+def test_offsets_that_are_none_change_nothing(bad):
+    disk = FaultyDisk()
+    log = written(disk)
+    before = disk.tree()
+    for change in (log.truncate_to, log.reset_to, log.advance_start, lambda n: log.read(n, 10)):
+        with pytest.raises(OffsetOutOfRange, match="give a whole number"):
+            change(bad)
+    assert disk.tree() == before
+
+
+def test_records_without_timestamps_never_expire_and_need_no_check_on_opening():
+    disk = FaultyDisk()
+    config = LogConfig(segment_bytes=2000, retention_ms=1)
+    log = PartitionLog("/t-0", config, disk=disk)
+    for _ in range(30):
+        log.append_as_leader(encode_values([b"x" * 200]), 0)
+    assert log.apply_retention(now_ms=10**15) == []
+    log.close()
+    steps = disk.steps
+    log = PartitionLog("/t-0", config, disk=disk)
+    assert not [s for s in disk.trace[steps:] if s.startswith("write") and ".timeindex" in s]
+    assert log.end_offset == 30

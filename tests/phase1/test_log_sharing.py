@@ -12,8 +12,17 @@ import pytest
 from craft2.disk import CountingDisk, DiskError, RealDisk
 from craft2.faulty_disk import FaultyDisk
 from craft2.record_batch import encode_values
+from phase1_file_queue.append_checks import check_new
+from phase1_file_queue.control_page import ControlPage, Published
 from phase1_file_queue.group_commit import GroupCommit
-from phase1_file_queue.log_config import LogConfig, LogError, LogFailed, LogInUse
+from phase1_file_queue.log_config import (
+    BadBatch,
+    CorruptLog,
+    LogConfig,
+    LogError,
+    LogFailed,
+    LogInUse,
+)
 from phase1_file_queue.log_state import LogState
 from phase1_file_queue.partition_log import PartitionLog
 
@@ -242,7 +251,11 @@ def test_a_writer_that_dies_inside_an_append_is_cleaned_up_after(step, monkeypat
             original(self, *arguments)
         raise Died
 
+    def dead(self):
+        raise Died
+
     monkeypatch.setattr(LogState, step, die)
+    monkeypatch.setattr(LogState, "restore_end", dead)
 
     def append_until_it_dies():
         while True:
@@ -311,3 +324,117 @@ def test_an_object_from_before_a_fork_refuses(tmp_path):
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     log.close()
+
+
+def test_a_reader_follows_a_log_that_is_cut_and_grows_past_its_old_end():
+    disk = FaultyDisk()
+    writer = PartitionLog("/t-0", LogConfig(segment_bytes=400, index_interval_bytes=0), disk=disk)
+    for n in range(9):
+        writer.append_as_leader(batch(f"old {n}" * 20), 0)
+    reader = PartitionLog("/t-0", LogConfig(access="read"), disk=disk)
+    pages = reader.batches(0, max_bytes=1)
+    first = next(pages)
+    assert len(values(reader)) == 9
+    writer.truncate_to(2)
+    for n in range(2, 20):
+        writer.append_as_leader(batch(f"new {n}"), 0)
+    assert values(reader) == values(writer)
+    assert len(first) + sum(map(len, pages)) == writer.size
+
+
+def test_a_writer_that_dies_inside_a_cut_beside_a_reader_leaves_the_cut_to_the_next(monkeypatch):
+    class Died(BaseException):
+        pass
+
+    disk = FaultyDisk()
+    config = LogConfig(segment_bytes=300)
+    writer = PartitionLog("/t-0", config, disk=disk)
+    for n in range(9):
+        writer.append_as_leader(batch(f"{n}" * 100), n)
+    reader = PartitionLog("/t-0", LogConfig(access="read"), disk=disk)
+
+    def die(self):
+        raise Died
+
+    monkeypatch.setattr(LogState, "restore_end", die)
+    with pytest.raises(Died):
+        writer.truncate_to(2)
+    monkeypatch.undo()
+    writer._state.release()  # as the kernel does
+    again = PartitionLog("/t-0", config, disk=disk)
+    assert [v[0] for v in values(again)] == ["0", "1"]
+    assert again.epoch_end_offset(9) == (1, 2)
+    assert values(reader) == values(again)
+    assert again.append_as_leader(batch("next"), 9).first_offset == 2
+
+
+def test_epochs_are_known_to_whoever_comes_next():
+    disk = FaultyDisk()
+    writer = PartitionLog("/t-0", disk=disk)
+    reader = PartitionLog("/t-0", LogConfig(access="read"), disk=disk)
+    writer.append_as_leader(batch("x"), 9)
+    assert reader.epoch_end_offset(9) == (9, 1)
+    writer._state.release()  # killed; the reader stays
+    with pytest.raises(BadBatch, match="older than the log's latest, 9"):
+        PartitionLog("/t-0", disk=disk).append_as_leader(batch("y"), 1)
+
+
+def test_a_page_is_never_taken_for_damaged_while_it_is_written(tmp_path):
+    path = str(tmp_path / ".control")
+    writer = ControlPage(RealDisk(), path)
+    writer.publish(Published(0, 0, 0, 0, -1, 0, -1))
+    pid = os.fork()
+    if pid == 0:
+        page = ControlPage(RealDisk(), path)
+        for n in range(20_000):
+            page.publish(Published(0, 0, n, n, -1, 0, 0))
+        os._exit(0)
+    reader = ControlPage(RealDisk(), path)
+    seen = 0
+    while os.waitpid(pid, os.WNOHANG)[0] == 0:
+        state = reader.read()
+        assert state is not None
+        assert state.end_offset == state.position >= seen
+        seen = state.end_offset
+
+
+def test_a_log_in_use_whose_control_page_is_gone_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("phase1_file_queue.log_opening._ATTEMPTS", 3)
+    log = PartitionLog(tmp_path / "t-0", SHARED)
+    (tmp_path / "t-0/.control").unlink()
+    with pytest.raises(CorruptLog, match="control page says that nobody opened it"):
+        PartitionLog(tmp_path / "t-0", SHARED)
+    log.close()
+
+
+def test_ctrl_c_inside_an_append_leaves_the_log_as_it_was(monkeypatch):
+    log = PartitionLog("/t-0", disk=FaultyDisk())
+    log.append_as_leader(batch("zero"), 0)
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LogState, "publish", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        log.append_as_leader(batch("lost"), 0)
+    monkeypatch.undo()
+    assert log.append_as_leader(batch("one"), 0).first_offset == 1
+    assert values(log) == ["zero", "one"]
+
+
+def test_one_full_disk_in_a_group_fails_those_it_concerns():
+    def new(value):
+        return check_new(batch(value), 10**6, 0)
+
+    config = LogConfig(segment_bytes=200)
+    probe = FaultyDisk()
+    PartitionLog("/t-0", config, disk=probe)._append_group([new("a" * 99), new("b" * 99)])
+    steps = [n for n, s in enumerate(probe.trace, 1) if s.startswith("write") and ".log " in s]
+    disk = FaultyDisk(fail_at={steps[1]: errno.ENOSPC})
+    log = PartitionLog("/t-0", config, disk=disk)
+    first, second = log._append_group([new("a" * 99), new("b" * 99)])
+    assert first == (0, 0, False)
+    assert isinstance(second, DiskError)
+    assert values(log) == ["a" * 99]
+    with pytest.raises(BadBatch, match="leader epoch 2147483648"):
+        log.append_durably(batch("x"), 2**31)
