@@ -30,17 +30,24 @@ def register(app: typer.Typer) -> None:
 def produce(
     root: Root,
     partitions: Annotated[
-        int | None, typer.Option(help="For a new queue; an old one has its number. Default: 4.")
+        int | None,
+        typer.Option(min=1, help="For a new queue; an old one has its number. Default: 4."),
     ] = None,
     separator: Annotated[
         str, typer.Option(help="What stands between key and value; a line without it has no key.")
     ] = "\t",
-    flights: Annotated[int, typer.Option(help="Produce so many flights instead of input.")] = 0,
+    flights: Annotated[
+        int, typer.Option(min=0, help="Produce so many flights instead of input.")
+    ] = 0,
     fsync: Annotated[bool, typer.Option(help="Return only when safe from a power cut.")] = True,
 ) -> None:
     """Produce each line of standard input (key, TAB, value) into a queue of message files."""
     from phase1_file_queue.partitioned_queue import PartitionedQueue
 
+    if not separator:
+        raise typer.BadParameter(
+            "it is empty, and no line can be cut there", param_hint="--separator"
+        )
     if partitions is None and (root / "queue.json").exists():
         with PartitionedQueue.existing(root) as found:
             partitions = found.num_partitions
@@ -79,7 +86,9 @@ def _messages(separator: str, flights: int) -> Iterable[tuple[str | None, bytes,
 def consume(
     root: Root,
     group: Annotated[str, typer.Option(help="Whose committed offsets to go on from.")] = "craft2",
-    maximum: Annotated[int, typer.Option("--max", help="Stop after so many; 0: at the end.")] = 0,
+    maximum: Annotated[
+        int, typer.Option("--max", min=0, help="Stop after so many; 0: at the end.")
+    ] = 0,
     follow: Annotated[bool, typer.Option(help="Wait for more at the end.")] = False,
 ) -> None:
     """Print messages (partition, offset, key, value; TABs between) and commit them."""

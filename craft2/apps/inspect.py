@@ -1,18 +1,21 @@
 """`craft2 inspect`: what is in a queue, a log, a segment or a message file, without changing it.
 
 Everything is read as it lies there: no recovery, no locks, no index is rebuilt. Damage is shown,
-with the position of the first wrong byte, and never an error of `inspect` itself.
+with the position of the first wrong byte, and never an error of `inspect` itself. What was found
+goes to the screen as it is: names and contents are never taken for markup.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from craft2.batch_header import CRC_START, HEADER_SIZE, BatchHeader, read_header, verify
 from craft2.disk import RealDisk
@@ -21,6 +24,16 @@ from craft2.record_batch import decode
 from phase1_file_queue.log_config import CorruptLog
 from phase1_file_queue.log_files import Checkpoint
 from phase1_file_queue.message_file import CorruptMessage, decode_message
+from phase1_file_queue.queue_files import (
+    OFFSET_FILE,
+    CorruptOffsetFile,
+    NotAQueue,
+    message_offset,
+    message_path,
+    missing_partition,
+    parse_offset,
+    require_metadata,
+)
 from phase1_file_queue.recovery import Damage, find_valid_batch, scan
 
 # The fields of a batch's header: name, first byte, size. The layout itself: craft2.batch_header.
@@ -91,35 +104,125 @@ def _table(*columns: str) -> Table:
     return table
 
 
+def _damaged(console: Console, words: object) -> None:
+    console.print(Text.assemble(("damaged", "red"), f" {words}"))
+
+
 def _queue(root: Path, console: Console, records: bool) -> bool:
+    """Every message is read and checked, whether it is printed or not.
+
+    What says how far something goes is read before that something, in case somebody is at work.
+    """
     table = _table("partition", "messages", "next offset", "bytes")
-    sound = True
-    for number in itertools.count():
-        directory = root / f"partition-{number}"
-        if not directory.is_dir():
-            break
-        files = sorted(directory.glob("*.msg"))
-        offset = directory / "offset.txt"
-        end = offset.read_text().strip().lstrip("0") or "0" if offset.exists() else "missing"
-        size = sum(file.stat().st_size for file in files)
-        table.add_row(str(number), f"{len(files):,}", end, f"{size:,}")
+    problems: list[object] = []
+    directories = _partitions(root, problems)
+    groups = {
+        group.name: _committed(group, len(directories), problems)
+        for group in sorted((root / "consumer_offsets").glob("[!.]*"))
+    }
+    ends = [_partition(directory, table, problems) for directory in directories]
     console.print(table)
-    for group in sorted((root / "consumer_offsets").glob("*")):
-        committed = {p.stem.split("-")[1]: p.read_text().strip() for p in group.glob("*.offset")}
-        shown = ", ".join(f"{p}: {offset}" for p, offset in sorted(committed.items()))
-        console.print(f"group {group.name}: committed {shown or 'nothing yet'}", highlight=False)
+    for name, committed in groups.items():
+        shown = ", ".join(f"{p}: {offset}" for p, offset in committed.items()) or "nothing yet"
+        console.print(f"group {name}: committed {shown}", markup=False, highlight=False)
+        problems += [
+            f"group {name!r} committed {offset} of partition {p}, which ends at {ends[p]}"
+            for p, offset in committed.items()
+            if offset > ends[p]
+        ]
+    for problem in problems:
+        _damaged(console, problem)
     if records:
-        for file in sorted(root.glob("partition-*/*.msg")):
-            sound &= _message(file, console)
-    return sound
+        for file in sorted(file for d in directories for file in d.glob("*.msg")):
+            if not isinstance(_read_message(file), CorruptMessage):
+                _message(file, console)
+    return not problems
+
+
+def _partitions(root: Path, problems: list[object]) -> list[Path]:
+    """The directories there should be; those there are, if queue.json does not say how many."""
+    try:
+        count = require_metadata(RealDisk(), str(root))
+    except NotAQueue as error:
+        problems.append(error)
+        count = len(list(root.glob("partition-*")))
+    return [root / f"partition-{number}" for number in range(count)]
+
+
+def _partition(directory: Path, table: Table, problems: list[object]) -> int:
+    """Add a partition's row and its problems; returns its end."""
+    number = directory.name.removeprefix("partition-")
+    if not directory.is_dir():
+        problems.append(missing_partition(str(directory)))
+        table.add_row(number, "missing", "-", "-")
+        return 0
+    end, said = 0, "missing"
+    offset_file = directory / OFFSET_FILE
+    if offset_file.exists():
+        try:
+            end = parse_offset(_bytes(offset_file), str(offset_file))
+            said = str(end)
+        except CorruptOffsetFile as error:
+            problems.append(error)
+            said = "damaged"
+    offsets, size = set(), 0
+    for file in sorted(directory.iterdir()):
+        try:
+            offset = message_offset(str(directory), file.name)
+        except NotAQueue as error:
+            problems.append(error)
+            continue
+        if offset is not None:
+            offsets.add(offset)
+            data = _bytes(file)
+            size += len(data)
+            try:
+                decode_message(data, str(file))
+            except CorruptMessage as error:
+                problems.append(error)
+    end = max(end, max(offsets, default=-1) + 1)
+    if len(offsets) < end:
+        first = next(n for n in itertools.count() if n not in offsets)
+        path = message_path(str(directory), first)
+        problems.append(f"{end - len(offsets):,} messages are missing, the first is {path!r}")
+    table.add_row(number, f"{len(offsets):,}", said, f"{size:,}")
+    return end
+
+
+def _committed(group: Path, partitions: int, problems: list[object]) -> dict[int, int]:
+    """partition -> the offset in its file, where there is such a file and it holds a number."""
+    found = {}
+    for number in range(partitions):
+        path = group / f"partition-{number}.offset"
+        if path.exists():
+            try:
+                found[number] = parse_offset(_bytes(path), str(path))
+            except CorruptOffsetFile as error:
+                problems.append(error)
+    return found
+
+
+def _bytes(path: Path) -> bytes:
+    """A small file's content; what cannot be read (a directory, say) is as good as empty."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _read_message(path: Path) -> tuple[int, bytes | None, bytes] | CorruptMessage:
+    try:
+        return decode_message(_bytes(path), str(path))
+    except CorruptMessage as error:
+        return error
 
 
 def _message(path: Path, console: Console) -> bool:
-    try:
-        timestamp, key, value = decode_message(path.read_bytes(), str(path))
-    except CorruptMessage as error:
-        console.print(f"[red]damaged[/red] {error}", highlight=False)
+    message = _read_message(path)
+    if isinstance(message, CorruptMessage):
+        _damaged(console, message)
         return False
+    timestamp, key, value = message
     where = f"{path.parent.name}/{path.name}"
     console.print(
         f"{where}  {_time(timestamp)}  {_text(key)}  {_text(value)}", markup=False, highlight=False
@@ -133,23 +236,34 @@ def _batches(path: Path, base: int) -> tuple[list[tuple[int, BatchHeader]], Dama
 
 
 def _base(path: Path) -> int:
-    return int(path.stem) if path.stem.isdigit() else 0
+    return int(path.stem) if re.fullmatch("[0-9]{20}", path.stem) else 0
 
 
 def _log(directory: Path, console: Console) -> bool:
     table = _table("file", "offsets", "batches", "records", "bytes", "index", "time index", "check")
-    sound = True
-    for path in sorted(directory.glob("*.log")):
-        found, damage = _batches(path, _base(path))
+    problems: list[object] = []
+    try:
+        checkpoint = Checkpoint.load(RealDisk(), str(directory))
+    except CorruptLog as error:
+        problems.append(error)
+        checkpoint = None
+    paths = sorted(directory.glob("*.log"))
+    end: int | None = None  # of the segment before; unknown if that one is damaged
+    for path in paths:
+        base = _base(path)
+        found, damage = _batches(path, base)
+        if end is not None and base != end:
+            problems.append(f"{path.name} does not follow: the segment before it ends at {end}")
+        end = None if damage else found[-1][1].next_offset if found else base
         first, last = (found[0][1].base_offset, found[-1][1].last_offset) if found else (0, -1)
         entries = []
         for suffix, size in ((".index", 8), (".timeindex", 12)):
-            index = path.with_suffix(suffix)
-            data = index.read_bytes() if index.exists() else b""
+            data = _bytes(path.with_suffix(suffix))
             entries.append(sum(any(data[i : i + size]) for i in range(0, len(data), size)))
-        sound &= damage is None
+        if damage:
+            problems.append(f"{path.name} at byte {damage.position}: {damage.reason}")
         table.add_row(
-            path.name,
+            Text(path.name),
             f"{first}…{last}" if found else "-",
             f"{len(found):,}",
             f"{sum(h.count for _, h in found):,}",
@@ -158,16 +272,17 @@ def _log(directory: Path, console: Console) -> bool:
             "[red]damaged[/red]" if damage else "ok",
         )
     console.print(table)
-    try:
-        checkpoint = Checkpoint.load(RealDisk(), str(directory))
-    except CorruptLog as error:
-        console.print(f"[red]damaged[/red] {error}", highlight=False)
-        return False
     if checkpoint:
         state = "closed properly" if checkpoint.clean else "open, or not closed properly"
         points = f"log start {checkpoint.log_start}, recovery point {checkpoint.recovery_point}"
         console.print(f"{points}, {state}", highlight=False)
-    return sound
+        if checkpoint.log_start < _base(paths[0]):
+            problems.append(f"{paths[0].name} comes first, after the log's start")
+        if end is not None and end < checkpoint.recovery_point:
+            problems.append(f"the log ends at {end}, before its recovery point")
+    for problem in problems:
+        _damaged(console, problem)
+    return not problems
 
 
 def _segment(path: Path, console: Console, records: bool) -> bool:
@@ -187,27 +302,36 @@ def _segment(path: Path, console: Console, records: bool) -> bool:
             str(header.leader_epoch),
             producer + ("*" if header.is_transactional or header.is_control else ""),
         )
+    sound = True
     if not records:
         console.print(table)
     else:
-        with path.open("rb") as file:
-            for position, header in found:
-                file.seek(position)
-                for record in decode(file.read(header.size)):
-                    line = f"{record.offset}  {_time(record.timestamp)}  {_text(record.key)}"
-                    console.print(f"{line}  {_text(record.value)}", markup=False, highlight=False)
+        for position, header in found:
+            sound &= _records(path, position, header.size, console)
     if damage:
         _say_damage(path, damage, console)
-    return damage is None
+    return sound and damage is None
+
+
+def _records(path: Path, position: int, size: int, console: Console) -> bool:
+    """Print the records of a batch whose checksum is right: they may be wrong all the same."""
+    try:
+        batch = decode(RealDisk().open(str(path), "read").read_at(position, size))
+    except Craft2Error as error:
+        _damaged(console, f"at byte {position}: {error}")
+        return False
+    for record in batch:
+        line = f"{record.offset}  {_time(record.timestamp)}  {_text(record.key)}"
+        console.print(f"{line}  {_text(record.value)}", markup=False, highlight=False)
+    return True
 
 
 def _say_damage(path: Path, damage: Damage, console: Console) -> None:
     file = RealDisk().open(str(path), "read")
     follows = find_valid_batch(file, damage.position + 1, file.size(), damage.offset)
-    console.print(
-        f"[red]damaged[/red] at byte {damage.position}, where offset {damage.offset} should be: "
-        f"{damage.reason}",
-        highlight=False,
+    _damaged(
+        console,
+        f"at byte {damage.position}, where offset {damage.offset} should be: {damage.reason}",
     )
     what = "nothing valid follows: a torn tail" if follows is None else f"valid again at {follows}"
     console.print(f"        {what}; {file.size() - damage.position:,} bytes", highlight=False)

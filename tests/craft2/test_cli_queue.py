@@ -1,13 +1,25 @@
 """The verbs produce, consume and inspect, as a person types them."""
 
+import contextlib
+import io
+import random
+import shutil
+import struct
 import subprocess
 import sys
 
 import pytest
+import typer
+from crc32c import crc32c
+from rich.console import Console
+from typer.testing import CliRunner
 
+from craft2.apps import cli_queue
+from craft2.apps.inspect import CannotInspect, inspect
 from craft2.record_batch import encode_values
 from phase1_file_queue.log_config import LogConfig
 from phase1_file_queue.partition_log import PartitionLog
+from phase1_file_queue.partitioned_queue import PartitionedQueue
 
 
 def craft2(*arguments, stdin=b""):
@@ -100,3 +112,130 @@ def test_what_cannot_be_inspected_says_why(tmp_path):
     assert (status, "is not a queue" in said) == (1, True)
     status, _, said = craft2("produce", tmp_path / "q", stdin=b"\xff\tvalue\n")
     assert (status, "line 1 has a key that is not UTF-8" in said) == (1, True)
+    (tmp_path / "file").write_text("x")
+    for arguments, words in [
+        (("consume", tmp_path / "file"), "no queue.json"),
+        (("produce", tmp_path / "file"), "is a file"),
+        (("produce", tmp_path / "file/q"), "is a file"),
+        (("consume", tmp_path / "q", "--group", "a/b"), "group is 'a/b'"),
+    ]:
+        status, _, said = craft2(*arguments, stdin=b"a\tb\n")
+        assert (status, words in said, "Traceback" in said) == (1, True, False), said
+
+
+@pytest.mark.parametrize(
+    ("verb", "option", "value", "words"),
+    [
+        ("produce", "--separator", "", "it is empty"),
+        ("produce", "--flights", "-1", "-1 is not in the range x>=0"),
+        ("produce", "--partitions", "0", "0 is not in the range x>=1"),
+        ("consume", "--max", "-1", "-1 is not in the range x>=0"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_named(tmp_path, verb, option, value, words):
+    app = typer.Typer()
+    cli_queue.register(app)
+    result = CliRunner().invoke(app, [verb, str(tmp_path / "q"), option, value], input="a\tb\n")
+    said = " ".join(result.output.replace("│", " ").split())  # it comes in a box, wrapped
+    assert (result.exit_code, option in said, words in said) == (2, True, True), said
+    assert not (tmp_path / "q").exists()
+
+
+def look(path, **options):
+    """(sound?, what it printed)"""
+    screen = io.StringIO()
+    sound = inspect(path, Console(file=screen, width=300), **options)
+    return sound, screen.getvalue()
+
+
+@pytest.fixture
+def small(tmp_path):
+    with PartitionedQueue(tmp_path / "q[bold]", 2, fsync=False) as queue:
+        for i in range(6):
+            queue.produce(None, f"value {i}")
+    group = tmp_path / "q[bold]/consumer_offsets/[nice]"
+    group.mkdir(parents=True)
+    (group / "partition-0.offset").write_text("2\n")
+    (group / "x.offset").write_text("a stranger")
+    return tmp_path / "q[bold]"
+
+
+def test_names_and_contents_are_not_taken_for_markup(small):
+    sound, said = look(small, records=True)
+    assert sound
+    assert "group [nice]: committed 0: 2\n" in said
+    assert "partition-1/00000002.msg" in said
+    message = small / "partition-0/00000000.msg"
+    message.write_bytes(b"[/bold] what")
+    sound, said = look(message)
+    assert not sound
+    assert "q[bold]/partition-0/00000000.msg" in said
+    assert "[/bold] what" in said
+
+
+@pytest.mark.parametrize("records", [False, True])
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("partition-0/00000001.msg", None, "1 messages are missing, the first is"),
+        ("partition-1", None, "partition-1' is missing"),
+        ("partition-1/00000000.msg", b"x", "00000000.msg' is damaged"),
+        ("partition-1/notes.txt", b"x", "notes.txt' is not a message file"),
+        ("partition-1/offset.txt", b"hello", "offset.txt' holds b'hello'"),
+        ("partition-1/offset.txt", b"\xff\xfe\x00", "instead of a number"),
+        ("partition-1/offset.txt", b"9" * 18, "messages are missing, the first is"),
+        ("consumer_offsets/[nice]/partition-0.offset", b"\xff", "instead of a number"),
+        ("consumer_offsets/[nice]/partition-1.offset", b"7", "committed 7 of partition 1"),
+        ("queue.json", b"\xff[]", "does not describe a queue"),
+    ],
+)
+def test_a_queue_is_sound_only_if_all_of_it_is(small, name, content, words, records):
+    if content is not None:
+        (small / name).write_bytes(content)
+    elif (small / name).is_dir():
+        shutil.rmtree(small / name)
+    else:
+        (small / name).unlink()
+    sound, said = look(small, records=records)
+    assert (sound, words in said) == (False, True), said
+    assert ("value 4" in said) == records
+
+
+@pytest.mark.parametrize(("which", "words"), [(0, "first"), (1, "follow"), (-1, "recovery point")])
+def test_a_log_without_one_of_its_segments_is_not_sound(tmp_path, which, words):
+    with PartitionLog(tmp_path / "t-0", LogConfig(segment_bytes=100)) as log:
+        for i in range(4):
+            log.append_as_leader(encode_values([b"x" * 60], timestamps=i), 0)
+    assert look(tmp_path / "t-0")[0]
+    sorted((tmp_path / "t-0").glob("*.log"))[which].unlink()
+    sound, said = look(tmp_path / "t-0")
+    assert (sound, words in said) == (False, True), said
+
+
+def test_records_that_are_wrong_under_a_right_checksum(tmp_path):
+    batch = bytearray(encode_values([b"x" * 40], timestamps=1))
+    batch[61:] = b"\xff" * (len(batch) - 61)
+    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    path = tmp_path / ("0" * 20 + ".log")
+    path.write_bytes(batch + encode_values([b"good"], timestamps=1, base_offset=1))
+    sound, said = look(path, records=True)
+    assert (sound, "at byte 0" in said, "good" in said) == (False, True, True)
+    assert look(path, at=0)[0]  # the hexdump shows what is there
+
+
+def test_inspect_survives_any_damage_to_a_segment(tmp_path):
+    path = tmp_path / ("0" * 20 + ".log")
+    whole = b"".join(encode_values([b"x" * 40] * 3, timestamps=1, base_offset=n) for n in (0, 3, 6))
+    for seed in range(300):
+        rng = random.Random(seed)
+        data = bytearray(whole)
+        for _ in range(3):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        if seed % 2:  # the damage is under the checksum, so that it gets as far as the records
+            struct.pack_into(">I", data, 17, crc32c(bytes(data[21 : len(whole) // 3])))
+        path.write_bytes(data[: rng.randrange(len(data))])
+        look(path, records=True)
+        with contextlib.suppress(CannotInspect):  # says that no batch has this offset
+            look(path, at=rng.randrange(9))
+        if seed % 10 == 0:
+            look(tmp_path)
