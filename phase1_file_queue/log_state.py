@@ -1,12 +1,9 @@
 """A partition log as one process knows it: its segments, its files, and how they change.
 
 `partition_log` decides who may change it and when; here is *how*, and above all in which order, so
-that a crash after any step leaves a log that opens with a prefix of what it was:
-
-- growing: (new segment) -> batches -> index entries -> published end;
-- cutting the end off: recovery point and `flushed` down, durably -> later segments, last first ->
-  the file itself -> everything synced;
-- cutting the start off: the new start, durably -> old segments, first first.
+that a crash after any step leaves a log that opens with a prefix of what it was. Growing goes like
+this: (new segment) -> batches -> index entries -> leader epoch -> published end. Cutting is in
+`log_cutting`.
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ from phase1_file_queue.log_files import CONTROL, EPOCHS, Checkpoint, segment_bas
 from phase1_file_queue.offset_index import MAX_RELATIVE
 from phase1_file_queue.producer_state import (
     ProducerState,
-    drop_snapshots,
     restore_snapshot,
     save_snapshot,
 )
@@ -117,7 +113,7 @@ class LogState:
         batches: (position within data, header). Raises DiskError: see `restore_end`.
         """
         if self.checkpoint.clean:  # before the first byte: from now on a crash needs recovery
-            self._save_checkpoint(clean=False)
+            self.save_checkpoint(clean=False)
         self.control.dirty = True
         reason = self._reason_to_roll(len(data), batches)
         if reason:
@@ -234,14 +230,14 @@ class LogState:
             if each.next_offset > self.checkpoint.recovery_point:
                 each.sync_indexes()
         self.save_epochs()
-        self._save_checkpoint(recovery_point=offset, at=(segment.base_offset, position))
+        self.save_checkpoint(recovery_point=offset, at=(segment.base_offset, position))
 
     def save_epochs(self) -> None:
         if self.epochs_changed:
             self.epochs.save(self.disk, os.path.join(self.directory, EPOCHS))
             self.epochs_changed = False
 
-    def _save_checkpoint(
+    def save_checkpoint(
         self,
         *,
         log_start: int | None = None,
@@ -261,107 +257,6 @@ class LogState:
             clean=clean,
         )
         self.checkpoint.save(self.disk, self.directory)
-
-    # Cutting the start off.
-
-    def advance_start(self, offset: int, because: str) -> None:
-        """Make `offset` the log's start; segments entirely before it are deleted."""
-        self.check_offset(offset)
-        if offset == self.log_start:
-            return
-        self.log_start = offset
-        self.epochs.advance(offset)
-        self.epochs_changed = True
-        self.save_epochs()
-        self._save_checkpoint(log_start=offset)
-        self.publish()
-        self.tell("advance-start", offset, because)
-        while len(self.segments) > 1 and self.segments[0].next_offset <= offset:
-            self.tell("delete-segment", self.segments[0].base_offset, because)
-            self.segments.pop(0).delete()
-        if self.producers is not None:
-            drop_snapshots(self.disk, self.directory, before=offset, after=self.end_offset)
-
-    def retain(self, now_ms: int) -> None:
-        """Delete whole segments, oldest first, as retention_bytes and retention_ms say."""
-        excess = 0
-        if self.config.retention_bytes is not None:
-            excess = sum(s.size for s in self.segments) - self.config.retention_bytes
-        oldest = now_ms - (self.config.retention_ms or 0)
-        start = self.log_start
-        for segment in self.segments[:-1]:
-            expired = self.config.retention_ms is not None and 0 <= segment.max_timestamp < oldest
-            if segment.size > excess and not expired:
-                break
-            excess -= segment.size
-            start = segment.next_offset
-        limits = f"retention: {self.config.retention_bytes} bytes, {self.config.retention_ms} ms"
-        self.advance_start(max(start, self.log_start), limits)
-
-    # Cutting the end off.
-
-    def truncate_to(self, offset: int) -> None:
-        """Remove every batch that has a record at or after `offset`."""
-        if offset >= self.end_offset:
-            return
-        self.check_offset(offset)
-        number = bisect_right(self.segments, offset, key=lambda s: s.base_offset) - 1
-        found = self.segments[number].locate(offset)
-        position, end = (found[0], found[1].base_offset) if found else (0, offset)
-        base = self.segments[number].base_offset
-        self._lower_durable(end, (base, position))
-        self.cuts += 1
-        self.control.dirty = True  # whoever comes if we die now goes on with the cut
-        assert self.published is not None
-        self.published = self.published._replace(
-            segment_base=base, position=position, end_offset=end, cuts=self.cuts
-        )
-        self.control.publish(self.published)
-        self.restore_end()
-        self.disk.sync_dir(self.directory)
-        self.active.sync()
-        if self.producers is not None:
-            drop_snapshots(self.disk, self.directory, after=end)
-        self.publish()
-        self.tell("truncate", end, f"told to truncate to {offset}")
-
-    def reset_to(self, offset: int) -> None:
-        """Remove everything and continue, empty, at `offset`."""
-        self.truncate_to(self.log_start)
-        old = self.segments
-        self._lower_durable(min(offset, self.end_offset), (old[0].base_offset, 0))
-        self.segments = []
-        if old[-1].base_offset == offset:
-            self.segments = [old.pop()]
-            self.active.truncate(0, offset)
-            self.active.sync()
-        else:
-            self.new_segment(offset)
-            self.disk.sync_dir(self.directory)
-        self.log_start = offset
-        self.cuts += 1
-        self.epochs.truncate(0)
-        self.epochs_changed = True
-        self.save_epochs()
-        self._save_checkpoint(log_start=offset, recovery_point=offset, at=(offset, 0))
-        self.publish()
-        for segment in reversed(old):
-            segment.delete()
-        if self.producers is not None:
-            drop_snapshots(self.disk, self.directory, before=2**63, after=-1)
-            self.producers.restore(b"")
-        self.tell("reset", offset, f"told to start again at {offset}")
-
-    def _lower_durable(self, offset: int, at: tuple[int, int]) -> None:
-        """Promise no more than `offset`, durably, before anything behind it goes."""
-        if offset < self.checkpoint.recovery_point or self.checkpoint.clean:
-            if offset <= self.checkpoint.recovery_point:
-                self._save_checkpoint(recovery_point=offset, at=at)
-            else:
-                self._save_checkpoint()
-        if offset < self.control.flushed:
-            self.control.flushed = offset
-            self.control.sync()
 
     def replay_producers(self, upto: int) -> None:
         """Rebuild the producer state as it is before `upto`: a snapshot, then what follows it."""
@@ -408,7 +303,7 @@ class LogState:
             for segment in self.segments:
                 segment.close(trim=True)
             at = (self.active.base_offset, self.active.size)
-            self._save_checkpoint(
+            self.save_checkpoint(
                 log_start=self.log_start, recovery_point=self.end_offset, at=at, clean=True
             )
         self.control.serving = False

@@ -31,12 +31,13 @@ from types import TracebackType
 from craft2.clock import Clock, SystemClock
 from craft2.disk import Buffer, Disk, DiskError, FileSlice, RealDisk
 from craft2.events import Emitter
-from craft2.record_batch import CorruptBatch, Record, decode, iter_headers, stamp_into, verify
+from craft2.record_batch import Record, decode, stamp_into
+from phase1_file_queue import log_cutting
 from phase1_file_queue.append_checks import Batches, NewBatches, check_new, check_replica
 from phase1_file_queue.group_commit import GroupCommit, IntervalFlusher
+from phase1_file_queue.log_batches import checked_batches
 from phase1_file_queue.log_config import (
     BadBatch,
-    CorruptLog,
     LogConfig,
     LogError,
     LogFailed,
@@ -45,6 +46,8 @@ from phase1_file_queue.log_config import (
 from phase1_file_queue.log_opening import open_log, reload_log
 from phase1_file_queue.log_state import LogState
 from phase1_file_queue.producer_state import AppendResult, ProducerState
+
+_ANY_WRITER = ("exclusive", "shared")
 
 
 class PartitionLog:
@@ -309,31 +312,8 @@ class PartitionLog:
 
         Raises OffsetOutOfRange, CorruptLog.
         """
-        offset = self.log_start if offset is None else offset
-        while True:
-            cuts = self._look().cuts
-            piece = self.read(offset, max_bytes, upto)
-            if not piece.size:
-                return
-            data, start, reason = piece.read(), offset, ""
-            try:
-                for position, header in iter_headers(data):
-                    if position and header.base_offset < offset:
-                        reason = f"a batch with offset {header.base_offset} is there"
-                        break
-                    verify(data, position)
-                    yield data[position : position + header.size]
-                    offset = max(offset, header.next_offset)
-            except CorruptBatch as error:
-                reason = error.problem
-            if offset == start and not reason:
-                reason = "no whole batch is there"
-            if reason and cuts == self._look().cuts:  # else the log was cut while we read
-                raise CorruptLog(
-                    f"segment {piece.file.path!r} is damaged at or behind byte {piece.position}, "
-                    f"where offset {offset} should be: {reason}",
-                    "restore the file from a copy or a replica; craft2 inspect shows the place",
-                )
+        start = self.log_start if offset is None else offset
+        return checked_batches(lambda at: self.read(at, max_bytes, upto), self._cuts, start)
 
     def records(self, offset: int | None = None, upto: int | None = None) -> Iterator[Record]:
         """Records, one at a time, from exactly `offset` (the log's start) to the end."""
@@ -342,6 +322,9 @@ class PartitionLog:
             for record in decode(batch, check_crc=False):  # `batches` has checked it
                 if record.offset >= offset and (upto is None or record.offset < upto):
                     yield record
+
+    def _cuts(self) -> int:
+        return self._look().cuts
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record not earlier than `timestamp` ms; None if none."""
@@ -383,7 +366,8 @@ class PartitionLog:
         _check_offset(offset)
         why = f"told to start at {offset}"
         self._shrink(
-            lambda state: state.advance_start(offset, why), writers=("exclusive", "shared")
+            lambda state: log_cutting.advance_start(state, offset, why),
+            writers=("exclusive", "shared"),
         )
 
     def apply_retention(self, now_ms: int | None = None) -> list[int]:
@@ -393,18 +377,18 @@ class PartitionLog:
         """
         now = self._clock.now_ms() if now_ms is None else now_ms
         before = self.segment_bases
-        self._shrink(lambda state: state.retain(now), writers=("exclusive", "shared"))
+        self._shrink(lambda state: log_cutting.retain(state, now), _ANY_WRITER)
         return [base for base in before if base not in self.segment_bases]
 
     def truncate_to(self, offset: int) -> None:
         """Remove every batch with a record at or after `offset` (a follower that diverged)."""
         _check_offset(offset)
-        self._shrink(lambda state: state.truncate_to(offset), writers=("exclusive",))
+        self._shrink(lambda state: log_cutting.truncate_to(state, offset), writers=("exclusive",))
 
     def reset_to(self, offset: int) -> None:
         """Remove everything and continue, empty, at `offset` (a snapshot was installed)."""
         _check_offset(offset)
-        self._shrink(lambda state: state.reset_to(offset), writers=("exclusive",))
+        self._shrink(lambda state: log_cutting.reset_to(state, offset), writers=("exclusive",))
 
     def _shrink(self, change: Callable[[LogState], None], writers: tuple[str, ...]) -> None:
         if self.config.access not in writers:
