@@ -7,6 +7,7 @@ goes to the screen as it is: names and contents are never taken for markup.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Iterator
@@ -134,8 +135,8 @@ def _queue(root: Path, console: Console, records: bool) -> bool:
         _damaged(console, problem)
     if records:
         for file in sorted(file for d in directories for file in d.glob("*.msg")):
-            if not isinstance(_read_message(file), CorruptMessage):
-                _message(file, console)
+            with contextlib.suppress(CorruptMessage):  # told above
+                _print_message(file, console)
     return not problems
 
 
@@ -210,24 +211,21 @@ def _bytes(path: Path) -> bytes:
         return b""
 
 
-def _read_message(path: Path) -> tuple[int, bytes | None, bytes] | CorruptMessage:
-    try:
-        return decode_message(_bytes(path), str(path))
-    except CorruptMessage as error:
-        return error
-
-
 def _message(path: Path, console: Console) -> bool:
-    message = _read_message(path)
-    if isinstance(message, CorruptMessage):
-        _damaged(console, message)
+    try:
+        _print_message(path, console)
+    except CorruptMessage as error:
+        _damaged(console, error)
         return False
-    timestamp, key, value = message
+    return True
+
+
+def _print_message(path: Path, console: Console) -> None:
+    timestamp, key, value = decode_message(_bytes(path), str(path))
     where = f"{path.parent.name}/{path.name}"
     console.print(
         f"{where}  {_time(timestamp)}  {_text(key)}  {_text(value)}", markup=False, highlight=False
     )
-    return True
 
 
 def _batches(path: Path, base: int) -> tuple[list[tuple[int, BatchHeader]], Damage | None]:

@@ -257,16 +257,35 @@ def test_a_message_that_cannot_be_read_does_not_take_others_with_it(tmp_path):
 
 
 def test_an_error_comes_at_the_poll_after_the_messages_before_it(tmp_path):
-    with PartitionedQueue(tmp_path / "q", 2) as queue:
+    with PartitionedQueue(tmp_path / "q", 3) as queue:
         queue.produce(None, "good", partition=0)
-        queue.produce(None, "bad", partition=1)
-        (tmp_path / "q/partition-1/00000000.msg").write_bytes(b"garbage")
+        queue.produce(None, "bad", partition=2)
+        (tmp_path / "q/partition-2/00000000.msg").write_bytes(b"garbage")
         with QueueConsumer(tmp_path / "q", "g") as consumer:
             assert [m.value for m in consumer.poll()] == [b"good"]
-            queue.produce(None, "more", partition=0)  # new messages do not hide the error
+            queue.produce(None, "more", partition=1)  # new messages do not hide the error
             with pytest.raises(CorruptMessage):
                 consumer.poll()
             assert [m.value for m in consumer.poll()] == [b"more"]
+
+
+def test_a_poll_that_is_interrupted_has_returned_nothing(queue):
+    class Disk(RealDisk):
+        left = 5
+
+        def read(self, path):
+            if path.endswith(".msg"):
+                self.left -= 1
+                if self.left == 0:
+                    raise KeyboardInterrupt
+            return super().read(path)
+
+    with QueueConsumer(queue.root, "g", disk=Disk()) as consumer:
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll()
+        consumer.commit()
+        assert sum(consumer.lag().values()) == 40
+        assert len(consumer.poll()) == 40
 
 
 def test_sys_exit_in_a_handler_stops_its_partition_with_an_error(queue):
