@@ -65,7 +65,7 @@ def _progress(console: Console, name: str) -> Iterator[Callable[[str], None]]:
 
 def comparison_table(comparisons: list[Comparison]) -> Table:
     """The comparisons, one a line, as a rich table."""
-    table = Table("scenario", title="ratios, medians of alternated pairs")
+    table = Table("scenario", title="rates: medians; ratio: the median of the ratios, pair by pair")
     for column in ("ours", "peer"):
         table.add_column(column, justify="right")
     for column in ("ratio", "target", "met?"):
@@ -84,7 +84,7 @@ def comparison_table(comparisons: list[Comparison]) -> Table:
 
 def rows_table(rows: list[Result]) -> Table:
     """The rows of one run as a rich table."""
-    table = Table(title=f"on {rows[0].machine.cpu}, fsync {rows[0].machine.fsync_ms:.2f} ms")
+    table = Table(title=f"measured on {rows[0].machine.cpu}; one fsync takes {rows[0].machine.fsync_ms:.2f} ms")
     table.add_column("scenario")
     table.add_column("backend")
     for column in ("clients", "msg/s", "MB/s", "p50 ms", "p99 ms", "ok"):

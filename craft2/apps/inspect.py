@@ -76,7 +76,7 @@ def inspect(path: Path, console: Console, *, records: bool = False, at: int | No
         return _message(path, console)
     raise CannotInspect(
         f"{str(path)!r} is neither a queue, nor a log, nor a .log or .msg file",
-        "name the directory that holds queue.json, a partition's directory, or one such file",
+        "name the directory that holds queue.json, a log's directory, or one such file",
     )
 
 

@@ -8,15 +8,20 @@ from typing import Any
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from craft2.viz.style import Chart, colour_of, label_line_ends, log_y, new_chart, plain_rows, short
+from craft2.viz.style import GREY, Chart, colour_of, label_line_ends, log_y, new_chart, plain_rows, short
 
 
-def throughput_by_clients(rows: Any, title: str = "Throughput by number of clients") -> Chart:
+def throughput_by_clients(
+    rows: Any,
+    title: str = "Throughput by number of clients",
+    known: tuple[str, float] | None = None,
+) -> Chart:
     """One line a backend: messages a second against the number of clients, on a log axis.
 
     `rows` is what the results store gives: `Result`s, an Arrow table, or collected Spark rows.
     Where a backend was measured several times, the line joins the medians and a dot is a run.
     The rate axis is a log axis too when the rates span more than a factor of twenty.
+    `known` is a name and a rate from elsewhere, drawn as a dotted line.
     """
     rates: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in plain_rows(rows):
@@ -45,5 +50,9 @@ def throughput_by_clients(rows: Any, title: str = "Throughput by number of clien
     else:
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    if known is not None:
+        name, rate = known
+        axes.axhline(rate, color=GREY, linestyle=":", linewidth=1.2)
+        ends.append((name, float(every_n[-1]), rate, GREY))
     label_line_ends(axes, ends)
     return chart

@@ -144,7 +144,7 @@ class Bench:
             target,
         )
         self.comparisons.append(comparison)
-        self.say(f"{scenario}: {ours} / {peer} = {pairs.ratio:.2f}")
+        self.say(f"{ours} / {peer} = {pairs.ratio:.2f}")
         return comparison
 
 
