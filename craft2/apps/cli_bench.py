@@ -84,7 +84,8 @@ def comparison_table(comparisons: list[Comparison]) -> Table:
 
 def rows_table(rows: list[Result]) -> Table:
     """The rows of one run as a rich table."""
-    table = Table(title=f"measured on {rows[0].machine.cpu}; one fsync takes {rows[0].machine.fsync_ms:.2f} ms")
+    machine = rows[0].machine
+    table = Table(title=f"measured on {machine.cpu}; one fsync takes {machine.fsync_ms:.2f} ms")
     table.add_column("scenario")
     table.add_column("backend")
     for column in ("clients", "msg/s", "MB/s", "p50 ms", "p99 ms", "ok"):

@@ -8,7 +8,16 @@ from typing import Any
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from craft2.viz.style import GREY, Chart, colour_of, label_line_ends, log_y, new_chart, plain_rows, short
+from craft2.viz.style import (
+    GREY,
+    Chart,
+    colour_of,
+    label_line_ends,
+    log_y,
+    new_chart,
+    plain_rows,
+    short,
+)
 
 
 def throughput_by_clients(
