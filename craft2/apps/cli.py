@@ -22,28 +22,31 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Folder = Annotated[Path, typer.Argument(help="the workbook folder")]
+Folder = Annotated[
+    Path | None,
+    typer.Argument(help="the workbook folder; default: the one you are in, or workbook"),
+]
 ExerciseId = Annotated[str, typer.Argument(help="an exercise, such as 0.1")]
 
 
 @app.command()
-def lab(folder: Folder = Path("workbook")) -> None:
+def lab(folder: Folder = None) -> None:
     """Open the workbook in JupyterLab, writing it first when it is missing."""
     from craft2.course.lab import lab as open_lab
 
-    open_lab(folder)
+    open_lab(folder or _workbook())
 
 
 @app.command()
-def start(folder: Folder) -> None:
+def start(folder: Folder = None) -> None:
     """Write a learner's edition into a folder; what is there already is kept."""
     from craft2.course.workbook import start as write_edition
 
-    _say(write_edition(folder))
+    _say(write_edition(folder or _workbook()))
 
 
 @app.command()
-def update(folder: Folder = Path()) -> None:
+def update(folder: Folder = None) -> None:
     """Renew an edition, keeping what the learner wrote."""
     from craft2.course.edition import Edition
     from craft2.course.workbook import update as renew
@@ -89,12 +92,19 @@ def solution(exercise: ExerciseId) -> None:
 
 @app.command()
 def solve(exercise: ExerciseId) -> None:
-    """Write the solution into your file; your attempt is kept beside it."""
+    """Write the solution into your file; an attempt is kept beside it."""
     from craft2.course import help as course_help
     from craft2.course.edition import Edition
 
-    path, copy = course_help.solve(Edition.require(), exercise)
-    typer.echo(f"{path.name} now holds the solution of {exercise}; your attempt is in {copy}")
+    typer.echo(course_help.solve(Edition.require(), exercise))
+
+
+def _workbook() -> Path:
+    """The edition the current folder lies in, or `workbook` below the current folder."""
+    from craft2.course.edition import WORKBOOK, Edition
+
+    edition = Edition.find()
+    return edition.root if edition else Path(WORKBOOK)
 
 
 def _say(lines: list[str]) -> None:

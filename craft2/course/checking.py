@@ -20,6 +20,7 @@ from pathlib import Path
 
 from craft2.course.edition import REFERENCE, Edition, package_files
 from craft2.course.exercises import exercise
+from craft2.course.exercises.exercise import Exercise
 from craft2.course.fallback import CHECKING
 from craft2.course.splice import MarkerError, body_of, indented, regions, splice
 
@@ -59,12 +60,22 @@ class Verdict:
         if self.status == PASSED:
             return [f"{self.exercise} {title}: passed", f"checked: {self.checked}"]
         if self.status == NOT_STARTED:
-            return [f"{self.exercise} {title}: not started", f"  {'hint':<11}{self.hint}"]
+            return [f"{self.exercise} {title}: not started", _row("hint", self.hint)]
         rows = [("asked", self.field), ("expected", self.expected), ("got", self.got)]
-        rows += [("more", self.difference), ("it printed", self.printed), ("hint", self.hint)]
+        rows += [("difference", self.difference), ("it printed", self.printed), ("hint", self.hint)]
         return [f"{self.exercise} {title}: {self.status}"] + [
-            f"  {name:<11}{text}" for name, text in rows if text
+            _row(name, text) for name, text in rows if text
         ]
+
+
+def _row(name: str, text: str) -> str:
+    """One row of a verdict, wrapped at words unless it is lines already."""
+    row = f"  {name:<11}{text}"
+    if "\n" in text:
+        return row
+    return textwrap.fill(
+        row, WIDTH, subsequent_indent=" " * 13, break_long_words=False, break_on_hyphens=False
+    )
 
 
 class CheckFailedError(AssertionError):
@@ -117,8 +128,15 @@ def run_check(
             found = _run_child(exercise_id, Path(scratch), time_limit_s)
     if found["status"] != PASSED:
         found.setdefault("field", task.title)
-        found["hint"] = task.hints[0] + f" (more: `craft2 hint {exercise_id}`)"
+        found["hint"] = _latest_hint(task, Edition(root))
     return Verdict(exercise=exercise_id, **found)
+
+
+def _latest_hint(task: Exercise, edition: Edition) -> str:
+    """The hint the learner was given last, or the first; and the command that gives more."""
+    given = max(1, edition.remembered("hints").get(task.id, 1))
+    more = "more: `craft2 hint" if given < len(task.hints) else "the solution: `craft2 solution"
+    return f"{task.hints[given - 1]} ({more} {task.id}`)"
 
 
 def _overlay(exercise_id: str, root: Path, scratch: Path, body: str | None) -> None:

@@ -22,6 +22,7 @@ REFERENCE = Path(craft2.__file__).resolve().parents[1]
 _PHASES = ("phase1_file_queue", "phase2_groups", "phase3_raft")
 PACKAGES = tuple(name for name in _PHASES if (REFERENCE / name).is_dir())
 MARK = "craft2.toml"
+WORKBOOK = "workbook"  # the edition's folder unless another is named
 
 
 class NoEditionError(Craft2Error):
@@ -49,12 +50,12 @@ class Edition:
 
     @classmethod
     def require(cls, start: Path | None = None) -> Edition:
-        """Like `find`, but NoEditionError when there is none."""
-        edition = cls.find(start)
+        """Like `find`, or the one in `workbook` below `start`; NoEditionError if there is none."""
+        edition = cls.find(start) or cls.find((start or Path.cwd()) / WORKBOOK)
         if edition is None:
             raise NoEditionError(
                 f"there is no {MARK} in {(start or Path.cwd()).resolve()} or above it",
-                "go to your workbook folder, or make one with `craft2 start DIR`",
+                "go to your workbook folder, or make one with `craft2 start DIR` or `craft2 start`",
             )
         return edition
 

@@ -50,7 +50,7 @@ def describe_difference(got: object, expected: object) -> str:
     if type(got) is not type(expected):
         return f"a {type(got).__name__} instead of a {type(expected).__name__}"
     if isinstance(got, int) and isinstance(expected, int):
-        return f"{got - expected:+d}"
+        return f"got - expected: {got - expected:+d}"
     if isinstance(got, (str, bytes, list, tuple)) and isinstance(expected, Sequence):
         pairs = zip(got, expected, strict=False)
         first = next((i for i, (a, b) in enumerate(pairs) if a != b), None)

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
-import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from craft2.course.checking import FAILED, NOT_STARTED, PASSED, run_check
 from craft2.course.edition import Edition, notebooks_folder
 from craft2.course.exercises import EXERCISES
-from craft2.course.workbook import source_of
+from craft2.course.predictions import prediction_ids
 
 COLUMNS = ("edition", "exercise", "title", "status", "asked", "expected", "got", "hint")
-_STYLE = {PASSED: "green", FAILED: "red", NOT_STARTED: "dim"}
+RECORDED, NOT_RECORDED = "recorded", "not recorded"  # a prediction is neither right nor wrong
+_STYLE = {PASSED: "green", FAILED: "red", NOT_STARTED: "dim", RECORDED: "", NOT_RECORDED: "dim"}
 
 
 def grade(folders: Iterable[Path], notebooks: Path | None = None) -> Iterator[dict[str, str]]:
@@ -52,25 +54,16 @@ def grade(folders: Iterable[Path], notebooks: Path | None = None) -> Iterator[di
             yield from _predictions(edition, asked)
 
 
-def prediction_ids(notebooks: Path) -> list[str]:
-    """The id of every prediction the notebooks ask for, in their order."""
-    return [
-        found
-        for path in sorted(notebooks.glob("*.ipynb"))
-        for cell in json.loads(path.read_text())["cells"]
-        for found in re.findall(r'^predict\("([^"]+)"', source_of(cell), flags=re.MULTILINE)
-    ]
-
-
 def _predictions(edition: Edition, ids: list[str]) -> Iterator[dict[str, str]]:
-    """One row a prediction: it passes by being there."""
-    recorded = edition.remembered("predictions")
+    """One row a prediction; `expected` is what came out, once the learner has seen it."""
+    recorded, outcomes = edition.remembered("predictions"), edition.remembered("outcomes")
     for prediction_id in ids:
         yield dict.fromkeys(COLUMNS, "") | {
             "edition": edition.root.name,
             "exercise": prediction_id,
             "title": "prediction",
-            "status": PASSED if prediction_id in recorded else NOT_STARTED,
+            "status": RECORDED if prediction_id in recorded else NOT_RECORDED,
+            "expected": outcomes.get(prediction_id, ""),
             "got": repr(recorded[prediction_id]) if prediction_id in recorded else "",
         }
 
@@ -90,18 +83,20 @@ def as_csv(rows: Iterable[dict[str, str]]) -> str:
 
 
 def print_table(rows: Iterable[dict[str, str]], console: Console | None = None) -> None:
-    """The rows as a table for a terminal."""
-    table = Table(show_lines=True)
-    for column in ("exercise", "status", "expected", "got", "hint"):
-        table.add_column(column)
-    last = ""
-    for row in rows:
-        if row["edition"] != last:
-            last = row["edition"]
-            table.add_row(Text(last, style="bold"))
-        table.add_row(
-            Text(f"{row['exercise']} {row['title']}"),
-            Text(row["status"], style=_STYLE[row["status"]]),
-            *(Text(row[column]) for column in ("expected", "got", "hint")),
-        )
-    (console or Console()).print(table)
+    """The rows for a terminal: a table an edition, and below it what was asked, with a hint."""
+    console = console or Console()
+    for edition, group in itertools.groupby(rows, key=lambda row: row["edition"]):
+        of_edition = list(group)
+        table = Table("exercise", "status", "expected", "got", title=Text(edition, style="bold"))
+        for row in of_edition:
+            table.add_row(
+                Text(f"{row['exercise']} {row['title']}"),
+                Text(row["status"], style=_STYLE[row["status"]]),
+                *(Text(row[column]) for column in ("expected", "got")),
+            )
+        console.print(table)
+        for row in of_edition:
+            for column in ("asked", "hint"):
+                if row["status"] == FAILED and row[column]:
+                    text = Text(f"{row['exercise']} {column}: {row[column]}")
+                    console.print(Padding(text, (0, 0, 0, 2)))

@@ -29,11 +29,20 @@ def jupyter_command(folder: Path, *, browser: bool, root_user: bool) -> list[str
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}"]
     if (folder / FIRST).is_file():
         command.append(f"--LabApp.default_url=/lab/tree/{FIRST}")
+    # Of its own accord it starts a login shell where it has no terminal itself, and that sets PATH.
+    shell = os.environ.get("SHELL", "/bin/sh")
+    command.append(f"--ServerApp.terminado_settings=shell_command={shell}")
     if not browser:
         command.append("--no-browser")
     if root_user:
         command.append("--allow-root")
     return command
+
+
+def environment() -> dict[str, str]:
+    """This environment with our venv first, so that the lab's terminals find craft2 and pytest."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return os.environ | {"PATH": path, "VIRTUAL_ENV": sys.prefix}
 
 
 def has_browser() -> bool:
@@ -58,4 +67,4 @@ def lab(folder: Path) -> None:
     root = folder.resolve()
     command = jupyter_command(root, browser=has_browser(), root_user=os.geteuid() == 0)
     os.chdir(root)
-    os.execv(command[0], command)
+    os.execve(command[0], command, environment())

@@ -6,20 +6,31 @@ folder; in the repository itself there is none and nothing is kept.
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from pathlib import Path
 from types import EllipsisType
 
 from craft2.course.edition import Edition
+from craft2.course.workbook import source_of
+from craft2.errors import Craft2Error
 
 GRADING = "CRAFT2_GRADING"  # environment: a pristine notebook is being graded, do not record
+GRADING_RESULTS = "CRAFT2_RESULTS"  # environment: the folder for measurements of that grading
 
 Answer = int | float | str | bool
+
+
+class UnknownPredictionError(Craft2Error):
+    """No notebook of the edition asks for a prediction of that id."""
 
 
 def predict(prediction_id: str, answer: Answer | EllipsisType) -> None:
     """Record what you expect, before you run it: predict("01.1", 4).
 
-    `...` stands for no answer yet.  A later answer replaces an earlier one.
+    `...` stands for no answer yet.  A later answer replaces an earlier one.  In an edition,
+    UnknownPredictionError for an id that no notebook asks for.
     """
     if answer is ...:
         print(f"Prediction {prediction_id}: write your answer in place of the three dots.")
@@ -31,13 +42,35 @@ def predict(prediction_id: str, answer: Answer | EllipsisType) -> None:
         )
     edition = Edition.find()
     if edition is not None and not os.environ.get(GRADING):
+        known = prediction_ids(edition.twins)
+        if prediction_id not in known:
+            raise UnknownPredictionError(
+                f"no notebook asks for prediction {prediction_id!r}",
+                f"use one of {', '.join(known)}" if known else "remove it: they ask for none",
+            )
         edition.remember("predictions", edition.remembered("predictions") | {prediction_id: answer})
     print(f"Prediction {prediction_id} recorded.")
 
 
 def compare(prediction_id: str, actual: object) -> None:
-    """Print what was predicted beside what came out."""
+    """Print what was predicted beside what came out; the edition remembers the latter too."""
     edition = Edition.find()
     recorded = edition.remembered("predictions") if edition is not None else {}
-    said = repr(recorded[prediction_id]) if prediction_id in recorded else "nothing recorded"
-    print(f"Prediction {prediction_id}: you said {said}; it is {actual!r}.")
+    if edition is not None and not os.environ.get(GRADING):
+        outcomes = edition.remembered("outcomes") | {prediction_id: repr(actual)}
+        edition.remember("outcomes", outcomes)
+    if prediction_id in recorded:
+        said = f"you said {recorded[prediction_id]!r}"
+    else:
+        said = "you recorded nothing"
+    print(f"Prediction {prediction_id}: {said}; it is {actual!r}.")
+
+
+def prediction_ids(notebooks: Path) -> list[str]:
+    """The id of every prediction the notebooks in a folder ask for, in their order."""
+    return [
+        found
+        for path in sorted(notebooks.glob("*.ipynb"))
+        for cell in json.loads(path.read_text())["cells"]
+        for found in re.findall(r'^predict\("([^"]+)"', source_of(cell), flags=re.MULTILINE)
+    ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import time
 from collections.abc import Generator, Iterator
 from functools import partial
@@ -26,7 +27,7 @@ from nbval.plugin import IPyNbCell, IPyNbFile, NbCellError
 
 from craft2.course.edition import REFERENCE, Edition
 from craft2.course.needs import wrong_needs
-from craft2.course.predictions import GRADING
+from craft2.course.predictions import GRADING, GRADING_RESULTS
 from craft2.course.whose_code import put_first
 from craft2.course.workbook import exercise_of
 
@@ -151,6 +152,10 @@ class CourseCell(IPyNbCell):  # type: ignore[misc]
 def pytest_configure(config: pytest.Config) -> None:
     """Let every kernel started from here run the edition's packages."""
     os.environ[GRADING] = "1"
+    if GRADING_RESULTS not in os.environ:  # a worker of pytest-xdist has it from its parent
+        folder = tempfile.TemporaryDirectory(prefix="craft2-results-")
+        os.environ[GRADING_RESULTS] = folder.name
+        config.add_cleanup(folder.cleanup)
     edition = Edition.find(config.rootpath)
     if edition is not None:
         put_first(edition.root)

@@ -14,13 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from craft2.course.edition import PACKAGES, Edition
+from craft2.course.edition import PACKAGES, REFERENCE, Edition
 from craft2.course.exercises import EXERCISES
 from craft2.course.needs import after_cell
 from craft2.course.predictions import GRADING
+from craft2.course.reloading import Reloader
 from craft2.errors import Craft2Error
 
-_explain: Callable[[Any], None] | None = None  # what IPython calls after each cell, from `begin`
+# What IPython calls because of the last `begin`: (its event, our function).
+_hooks: list[tuple[str, Callable[[Any], None]]] = []
 
 
 class WrongCodeError(Craft2Error):
@@ -30,8 +32,8 @@ class WrongCodeError(Craft2Error):
 def begin(notebook: str) -> None:
     """Start a notebook ("01"): run on the learner's code if we are in an edition, and say so.
 
-    Turns autoreload on: a module saved in the editor is in force in the next cell.  Raises
-    WrongCodeError if another copy of the packages was imported first.
+    From then on a module saved in the editor is in force in the next cell.  Raises WrongCodeError
+    if another copy of the packages was imported first.
     """
     edition = Edition.find()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -44,7 +46,7 @@ def begin(notebook: str) -> None:
         put_first(edition.root)
         for package in PACKAGES:
             _assert_ours(package, edition.root)
-        print(f"Notebook {notebook} runs on your code. {_who_answers(edition)}")
+        print(f"Notebook {notebook} runs on your code. {_who_answers(edition, notebook)}")
     _prepare_shell(edition, notebook)
 
 
@@ -69,18 +71,19 @@ def _assert_ours(package: str, root: Path) -> None:
         )
 
 
-def _who_answers(edition: Edition) -> str:
-    started = [e.id for e in EXERCISES.values() if edition.is_started(e.file, e.id)]
-    waiting = [exercise_id for exercise_id in EXERCISES if exercise_id not in started]
+def _who_answers(edition: Edition, notebook: str) -> str:
+    """Which exercises of this notebook and of those before it are written, and which are not."""
+    tasks = [e for e in EXERCISES.values() if int(e.id.split(".")[0]) <= int(notebook)]
+    started = [e.id for e in tasks if edition.is_started(e.file, e.id)]
+    waiting = [e.id for e in tasks if e.id not in started]
     if not waiting:
-        return "You have written every exercise."
+        return f"You have written every exercise up to here: {', '.join(started)}."
     mine = f"You have written {', '.join(started)}; for" if started else "For"
     return f"{mine} {', '.join(waiting)} the reference answers until you write them."
 
 
 def _prepare_shell(edition: Edition | None, notebook: str) -> None:
-    """In IPython: autoreload, and after a failing cell a word on the exercise that made it fail."""
-    global _explain
+    """In IPython: load saved modules again, and name the exercise that made a cell fail."""
     if "IPython" not in sys.modules:
         return  # a script, not a notebook
     from IPython import get_ipython  # type: ignore[attr-defined]
@@ -88,11 +91,11 @@ def _prepare_shell(edition: Edition | None, notebook: str) -> None:
     shell = get_ipython()
     if shell is None:
         return
-    shell.run_line_magic("load_ext", "autoreload")
-    shell.run_line_magic("autoreload", "2")
-    if _explain is not None:
-        shell.events.unregister("post_run_cell", _explain)
-        _explain = None
+    for event, hook in _hooks:
+        shell.events.unregister(event, hook)
+    reloader = Reloader(edition.root if edition else REFERENCE, shell.user_ns)
+    _hooks[:] = [("pre_run_cell", reloader.reload), ("post_run_cell", reloader.note)]
     if edition is not None and not os.environ.get(GRADING):
-        _explain = after_cell(edition, notebook)
-        shell.events.register("post_run_cell", _explain)
+        _hooks.append(("post_run_cell", after_cell(edition, notebook)))
+    for event, hook in _hooks:
+        shell.events.register(event, hook)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,14 @@ _CONFTEST = '''\
 
 Your own notebooks are yours to change: they are not what is graded, your code is.
 """
+
+try:
+    import craft2
+except ImportError:
+    raise SystemExit(
+        "craft2 is not installed in the Python that runs this pytest.\\n"
+        "Fix: run `source {venv}/bin/activate` first, then pytest again."
+    ) from None
 
 pytest_plugins = ["craft2.course.pytest_plugin"]
 '''
@@ -82,7 +91,10 @@ def start(folder: Path, notebooks: Path | None = None) -> list[str]:
     edition.remember("written", written)
     report = [f"wrote {new} files to {root}"] if new else []
     if kept:
-        report.append(f"kept {kept} files that were there already (`craft2 update` renews them)")
+        report.append(
+            f"kept {kept} files that were there already: your exercises are kept "
+            "(`craft2 update` renews the rest)"
+        )
     return report
 
 
@@ -110,7 +122,11 @@ def update(edition: Edition, notebooks: Path | None = None) -> list[str]:
 
 def fresh_files(notebooks: Path) -> dict[str, str]:
     """Every file of an untouched edition: relative path to text."""
-    files = {MARK: _TOML, "pytest.ini": _PYTEST_INI, "conftest.py": _CONFTEST}
+    files = {
+        MARK: _TOML,
+        "pytest.ini": _PYTEST_INI,
+        "conftest.py": _CONFTEST.format(venv=sys.prefix),
+    }
     for package in PACKAGES:
         for path in package_files(REFERENCE, package):
             text = (REFERENCE / path).read_text()

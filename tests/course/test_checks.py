@@ -181,6 +181,8 @@ def test_check_failure_renders_as_the_verdict_alone(edition, monkeypatch):
     assert "Traceback" not in rendered
     assert "expected   3" in rendered
     assert "got        0" in rendered
+    assert "difference got - expected: -3" in rendered
+    assert max(map(len, rendered.splitlines())) <= WIDTH, "a notebook would break a word"
     assert "hint " in rendered
 
 
@@ -242,7 +244,15 @@ def test_begin_says_who_answers(edition):
     )
     solve_all(edition)
     out = run_script(edition, 'from craft2.course import begin\nbegin("99")')
-    assert out == "Notebook 99 runs on your code. You have written every exercise.\n"
+    assert out == (
+        "Notebook 99 runs on your code. You have written every exercise up to here: 0.1, 1.1.\n"
+    )
+
+
+def test_begin_speaks_of_this_notebook_and_those_before(edition):
+    write_body(edition, "0.1", "return 0")
+    out = run_script(edition, 'from craft2.course import begin\nbegin("00")')
+    assert out.endswith("You have written every exercise up to here: 0.1.\n")
 
 
 def test_begin_refuses_packages_imported_from_elsewhere(edition):

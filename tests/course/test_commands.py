@@ -8,6 +8,7 @@ import json
 
 import pytest
 from course_helpers import write_body
+from rich.console import Console
 from typer.testing import CliRunner
 
 from craft2.apps.cli import app
@@ -15,8 +16,9 @@ from craft2.course import compare, hint, predict
 from craft2.course.checking import PASSED, run_check
 from craft2.course.edition import NoEditionError
 from craft2.course.exercises import EXERCISES
-from craft2.course.grade import grade
+from craft2.course.grade import grade, print_table
 from craft2.course.help import solve_all
+from craft2.course.predictions import UnknownPredictionError
 from craft2.course.show import folded, show
 from phase1_file_queue import partitioner
 
@@ -62,17 +64,45 @@ def test_hint_in_a_notebook_that_is_graded_is_not_counted(inside, monkeypatch, c
     assert capsys.readouterr().out.count("Hint 1 of") == 2
 
 
+def test_hint_in_a_notebook_gives_the_next_only_after_the_code_changed(inside, capsys):
+    def hint_of_notebook() -> str:
+        hint("0.1")
+        return capsys.readouterr().out
+
+    first = hint_of_notebook()
+    assert "Hint 1 of 3" in first
+    assert "after changing your code" in first
+    assert hint_of_notebook() == first, "run all cells: no hint is spent"
+    write_body(inside, "0.1", "return 17")
+    assert "Hint 2 of 3" in hint_of_notebook()
+    assert "Hint 2 of 3" in hint_of_notebook()
+    assert "Hint 3 of 3" in craft2("hint", "0.1"), "the command always gives the next"
+    assert "Hint 3 of 3" in hint_of_notebook()
+
+
+def test_a_failed_check_shows_the_hint_given_last(inside):
+    hints = EXERCISES["0.1"].hints
+    assert run_check("0.1", inside.root).hint.startswith(hints[0])
+    for text, more in zip(hints, ("hint", "hint", "solution"), strict=True):
+        craft2("hint", "0.1")
+        shown = run_check("0.1", inside.root).hint
+        assert shown.startswith(text)
+        assert f"`craft2 {more} 0.1`" in shown
+
+
 def test_solution_only_when_asked_for_twice(inside):
     first, second = craft2("solution", "0.1"), craft2("solution", "0.1")
     assert "0x7FFFFFFF" not in first
     assert "once more" in first
     assert "return (murmur2(key) & 0x7FFFFFFF) % num_partitions" in second
-    assert EXERCISES["0.1"].explanation in second
+    assert EXERCISES["0.1"].explanation in " ".join(second.split())
 
 
 def test_solution_at_once_after_passing(inside):
     solve_all(inside)
-    assert EXERCISES["1.1"].explanation in craft2("solution", "1.1")
+    out = craft2("solution", "1.1")
+    assert EXERCISES["1.1"].explanation in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 96
 
 
 def test_solve_writes_the_solution_and_keeps_the_attempt(inside):
@@ -83,8 +113,17 @@ def test_solve_writes_the_solution_and_keeps_the_attempt(inside):
     assert "partitioner.py.attempt-0.1" in out
     assert "my attempt" not in (folder / "partitioner.py").read_text()
     assert run_check("0.1", inside.root).status == PASSED
+    assert craft2("solve", "0.1") == "0.1 already passes; nothing changed\n"
+    assert not (folder / "partitioner.py.attempt-0.1-2").exists()
+    write_body(inside, "0.1", "return 18")
     craft2("solve", "0.1")
-    assert (folder / "partitioner.py.attempt-0.1-2").exists()
+    assert "return 18" in (folder / "partitioner.py.attempt-0.1-2").read_text()
+
+
+def test_solve_of_an_untouched_stub_keeps_no_copy(inside):
+    assert craft2("solve", "1.1") == "publish.py now holds the solution of 1.1\n"
+    assert not list(inside.root.rglob("*.attempt*"))
+    assert run_check("1.1", inside.root).status == PASSED
 
 
 def test_commands_outside_an_edition_say_where_to_go(tmp_path, monkeypatch):
@@ -93,20 +132,46 @@ def test_commands_outside_an_edition_say_where_to_go(tmp_path, monkeypatch):
         craft2("hint", "0.1")
 
 
+def test_the_workbook_is_found_from_above_it_and_start_makes_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert str(tmp_path / "workbook") in craft2("start")
+    assert "Hint 1 of" in craft2("hint", "0.1")
+    monkeypatch.chdir(tmp_path / "workbook" / "notebooks")
+    assert "your exercises are kept" in craft2("start")
+    assert not list(tmp_path.glob("workbook/**/workbook"))
+
+
 def exercises(rows) -> list[dict[str, str]]:
     return [row for row in rows if row["title"] != "prediction"]
 
 
-def test_grade_counts_a_prediction_for_being_there(inside, tmp_path):
+@pytest.fixture
+def predicting(inside):
+    """An edition with a notebook that asks for the predictions 99.1 and 99.2."""
     cells = ['x = 1\npredict("99.1", ...)', 'predict("99.2", ...)']
     made = {"cells": [{"cell_type": "code", "source": source} for source in cells]}
-    (tmp_path / "99_x.ipynb").write_text(json.dumps(made))
+    (inside.twins / "99_x.ipynb").write_text(json.dumps(made))
+    return inside
+
+
+def test_grade_says_whether_a_prediction_was_recorded(predicting):
+    def rows() -> list[tuple[str, ...]]:
+        found = grade([predicting.root], notebooks=predicting.twins)
+        columns = ("exercise", "status", "expected", "got")
+        return [tuple(r[c] for c in columns) for r in found if r["title"] == "prediction"]
+
     predict("99.2", "all of them")
-    rows = [r for r in grade([inside.root], notebooks=tmp_path) if r["title"] == "prediction"]
-    assert [(r["exercise"], r["status"], r["got"]) for r in rows] == [
-        ("99.1", "not started", ""),
-        ("99.2", "passed", "'all of them'"),
+    assert rows() == [
+        ("99.1", "not recorded", "", ""),
+        ("99.2", "recorded", "", "'all of them'"),
     ]
+    compare("99.2", 7)
+    assert rows()[1] == ("99.2", "recorded", "7", "'all of them'")
+
+
+def test_a_prediction_no_notebook_asks_for_is_refused(predicting):
+    with pytest.raises(UnknownPredictionError, match=r"'99\.3'.*use one of 99\.1, 99\.2"):
+        predict("99.3", 1)
 
 
 def test_grade_reports_each_exercise_of_each_edition(inside, tmp_path):
@@ -128,7 +193,18 @@ def test_grade_reports_each_exercise_of_each_edition(inside, tmp_path):
         ("other", "0.1", "not started"),
         ("other", "1.1", "not started"),
     ]
-    assert "failed" in craft2("grade", str(inside.root))
+
+
+def test_grade_reads_well_in_80_columns(inside):
+    write_body(inside, "0.1", "return [][len(key)]")
+    out = io.StringIO()
+    print_table(grade([inside.root]), Console(file=out, width=80))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    below = " ".join(" ".join(lines[lines.index(next(x for x in lines if "asked" in x)) :]).split())
+    assert below.startswith("0.1 asked: partition_for(")
+    assert f"0.1 hint: {EXERCISES['0.1'].hints[0]}" in below
+    assert "1.1 hint" not in below
 
 
 def test_grade_does_not_believe_what_the_edition_says_about_itself(inside):
@@ -139,7 +215,7 @@ def test_grade_does_not_believe_what_the_edition_says_about_itself(inside):
     assert {r["status"] for r in rows} == {"not started"}
 
 
-def test_predictions_are_recorded_and_compared(inside, capsys, monkeypatch):
+def test_predictions_are_recorded_and_compared(predicting, capsys, monkeypatch):
     predict("99.1", ...)
     predict("99.1", 4)
     compare("99.1", 3)
@@ -148,11 +224,11 @@ def test_predictions_are_recorded_and_compared(inside, capsys, monkeypatch):
         "Prediction 99.1: write your answer in place of the three dots.",
         "Prediction 99.1 recorded.",
         "Prediction 99.1: you said 4; it is 3.",
-        "Prediction 99.2: you said nothing recorded; it is 3.",
+        "Prediction 99.2: you recorded nothing; it is 3.",
     ]
     monkeypatch.setenv("CRAFT2_GRADING", "1")
     predict("99.1", 1000)
-    assert inside.remembered("predictions") == {"99.1": 4}, "grading replaces no answer"
+    assert predicting.remembered("predictions") == {"99.1": 4}, "grading replaces no answer"
 
 
 def test_predictions_outside_an_edition_leave_nothing(tmp_path, monkeypatch, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -38,6 +39,12 @@ def test_headless_prints_the_address_and_root_is_allowed(edition):
     command = lab.jupyter_command(edition.root, browser=True, root_user=False)
     assert f"--LabApp.default_url=/lab/tree/{lab.FIRST}" in command
     assert not {"--no-browser", "--allow-root"} & set(command)
+
+
+def test_the_labs_terminals_find_the_commands_of_this_venv():
+    env = lab.environment()
+    assert shutil.which("craft2", path=env["PATH"]) == os.path.join(sys.prefix, "bin", "craft2")
+    assert env["VIRTUAL_ENV"] == sys.prefix
 
 
 def test_no_browser_in_ci_nor_without_a_display(monkeypatch):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 from course_helpers import Nbval, notebook_of, run_nbval, write_body
 
@@ -62,6 +66,34 @@ def test_poisoned_edition_runs_in_nbvals_kernels_and_a_selected_cell_gets_its_se
     assert run.outcomes() == everything, run.output
     del everything["cell 3"]
     assert run_nbval(edition, "--lf").outcomes() == everything
+
+
+def test_measurements_of_a_grading_do_not_join_the_learners(tmp_path):
+    edition = notebook_of(
+        tmp_path,
+        "from craft2.apps.lessons.files import results_folder\n"
+        "where = results_folder()\n"
+        "(where / 'row').write_text('1')",
+        "assert (results_folder() / 'row').read_text() == '1'\nraise OSError(str(where))",
+    )
+    run = run_nbval(edition)
+    assert run.outcomes()["cell 0"] == "PASSED", run.output
+    where = re.search(r"OSError: (\S*craft2-results-\w+)", run.output)
+    assert where, run.output
+    assert not Path(where[1]).exists(), "and is removed at the end"
+    assert not (edition.root / "results").exists()
+
+
+def test_a_python_without_craft2_is_told_what_to_do(edition):
+    script = "import sys; sys.modules['craft2'] = None; exec(open('conftest.py').read())"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=edition.root, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "craft2 is not installed in the Python that runs this pytest.",
+        f"Fix: run `source {sys.prefix}/bin/activate` first, then pytest again.",
+    ]
 
 
 def test_a_dead_kernel_is_noticed_and_named(tmp_path):

@@ -75,7 +75,7 @@ def test_start_again_keeps_everything_and_says_so(edition):
     assert {k: v for k, v in after.items() if k != "pytest.ini" and k in before} == before
     assert "pytest.ini" in after
     assert "wrote 1 files" in report[0]
-    assert "kept" in report[1]
+    assert "your exercises are kept" in report[1]
 
 
 def test_start_refuses_a_folder_with_other_things(tmp_path):

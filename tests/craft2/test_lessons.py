@@ -145,7 +145,7 @@ def test_a_listing_shows_numbers_and_sizes_and_leaves_the_rest_out(tmp_path, cap
 
 
 def test_scratch_folders_of_dead_kernels_are_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "results_folder", lambda: tmp_path / "results")
+    monkeypatch.setattr(files, "_home", lambda: tmp_path / "results")
     mine = files.scratch()
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
@@ -214,5 +214,9 @@ def test_results_go_into_the_edition(tmp_path, monkeypatch):
     (tmp_path / ".craft2" / "notebooks").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / ".craft2" / "notebooks")
     assert files.results_folder() == tmp_path.resolve() / "results"
+    monkeypatch.setenv("CRAFT2_RESULTS", "/elsewhere")
+    assert files.results_folder() == Path("/elsewhere"), "grading adds nothing to the learner's"
+    assert files.scratch().parent == tmp_path.resolve() / "results", "on the disk, all the same"
+    monkeypatch.delenv("CRAFT2_RESULTS")
     monkeypatch.chdir(Path(__file__).parents[2] / "notebooks")
     assert files.results_folder() == Path(__file__).resolve().parents[2] / "results"

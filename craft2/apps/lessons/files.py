@@ -12,12 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from craft2.course.edition import Edition
+from craft2.course.predictions import GRADING_RESULTS
 
 _PREFIX = ".lesson-"
 
 
 def results_folder() -> Path:
-    """Where measurements are kept: `results` in the edition, or beside the notebooks' folder."""
+    """Where measurements are kept: `results` in the edition, or beside the notebooks' folder.
+
+    While notebooks are graded it is a temporary folder: grading adds no runs to the learner's.
+    """
+    return Path(os.environ.get(GRADING_RESULTS) or _home())
+
+
+def _home() -> Path:
     edition = Edition.find()
     return (edition.root if edition else Path.cwd().parent) / "results"
 
@@ -28,7 +36,7 @@ def scratch() -> Path:
     Not in the system's temporary directory: that is often kept in memory, where a sync costs
     nothing and a lesson about syncs would lie.  Folders of kernels that are gone are removed.
     """
-    parent = results_folder()
+    parent = _home()
     parent.mkdir(exist_ok=True)
     for old in parent.glob(f"{_PREFIX}*"):
         owner = old.name.removeprefix(_PREFIX).split("-")[0]

@@ -15,7 +15,7 @@ class Exercise:
     away is here, in the installed package, and never in a learner's folder.
     """
 
-    id: str
+    id: str  # the number of its notebook, a dot, its number there: "1.2" is in notebook 01
     title: str
     file: str  # the module that holds the region, from the folder of packages: "phase1_.../x.py"
     hints: tuple[str, ...]  # from a nudge to nearly the answer; asked for one at a time
