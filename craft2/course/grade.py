@@ -99,4 +99,4 @@ def print_table(rows: Iterable[dict[str, str]], console: Console | None = None) 
             for column in ("asked", "hint"):
                 if row["status"] == FAILED and row[column]:
                     text = Text(f"{row['exercise']} {column}: {row[column]}")
-                    console.print(Padding(text, (0, 0, 0, 2)))
+                    console.print(Padding(text, (0, 0, 0, 2), expand=False))

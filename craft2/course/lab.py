@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import webbrowser
 from pathlib import Path
 
-from craft2.course.edition import Edition
+from craft2.course.edition import Edition, write_whole
 from craft2.course.packages import install_in_background
 from craft2.course.workbook import start
 
@@ -29,14 +30,28 @@ def jupyter_command(folder: Path, *, browser: bool, root_user: bool) -> list[str
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}"]
     if (folder / FIRST).is_file():
         command.append(f"--LabApp.default_url=/lab/tree/{FIRST}")
-    # Of its own accord it starts a login shell where it has no terminal itself, and that sets PATH.
-    shell = os.environ.get("SHELL", "/bin/sh")
+    shell = shlex.join(terminal_shell(Edition(folder)))
     command.append(f"--ServerApp.terminado_settings=shell_command={shell}")
     if not browser:
         command.append("--no-browser")
     if root_user:
         command.append("--allow-root")
     return command
+
+
+def terminal_shell(edition: Edition) -> list[str]:
+    """The command of the lab's terminals: the learner's shell, but no login shell, which sets PATH.
+
+    A bash also activates our venv after it has read ~/.bashrc, where tools such as pyenv and conda
+    put themselves first on PATH.
+    """
+    shell = os.environ.get("SHELL") or "/bin/sh"
+    if Path(shell).name != "bash":
+        return [shell]
+    rcfile = edition.private / "terminal.bashrc"
+    scripts = ("~/.bashrc", shlex.quote(f"{sys.prefix}/bin/activate"))
+    write_whole(rcfile, "".join(f"[ -f {script} ] && . {script}\n" for script in scripts))
+    return [shell, "--rcfile", str(rcfile)]
 
 
 def environment() -> dict[str, str]:

@@ -47,6 +47,27 @@ def test_the_labs_terminals_find_the_commands_of_this_venv():
     assert env["VIRTUAL_ENV"] == sys.prefix
 
 
+def test_a_bash_of_the_lab_finds_them_whatever_bashrc_puts_first(tmp_path, edition, monkeypatch):
+    monkeypatch.setenv("SHELL", "/bin/zsh")
+    assert lab.terminal_shell(edition) == ["/bin/zsh"]
+    if (bash := shutil.which("bash")) is None:
+        pytest.skip("there is no bash here")
+    monkeypatch.setenv("SHELL", bash)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "craft2").write_text("")
+    (tmp_path / "bin" / "craft2").chmod(0o755)
+    (tmp_path / ".bashrc").write_text(f"PATH={tmp_path}/bin:$PATH\n")
+    done = subprocess.run(
+        [*lab.terminal_shell(edition), "-i"],
+        env=lab.environment() | {"HOME": str(tmp_path)},
+        input="command -v craft2\n",
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+    )
+    assert os.path.join(sys.prefix, "bin", "craft2") in done.stdout.splitlines()
+
+
 def test_no_browser_in_ci_nor_without_a_display(monkeypatch):
     monkeypatch.setenv("CI", "true")
     assert not lab.has_browser()
