@@ -27,17 +27,19 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
+from typing import TypeVar
 
 from craft2.clock import Clock, SystemClock
 from craft2.disk import Buffer, Disk, DiskError, FileSlice, RealDisk
 from craft2.events import Emitter
-from craft2.record_batch import Record, decode, stamp_into
+from craft2.record_batch import BatchTooShort, CorruptBatch, Record, decode, stamp_into
 from phase1_file_queue import log_cutting
 from phase1_file_queue.append_checks import Batches, NewBatches, check_new, check_replica
 from phase1_file_queue.group_commit import GroupCommit, IntervalFlusher
 from phase1_file_queue.log_batches import checked_batches
 from phase1_file_queue.log_config import (
     BadBatch,
+    CorruptLog,
     LogConfig,
     LogError,
     LogFailed,
@@ -48,6 +50,8 @@ from phase1_file_queue.log_state import LogState
 from phase1_file_queue.producer_state import AppendResult, ProducerState
 
 _ANY_WRITER = ("exclusive", "shared")
+
+Found = TypeVar("Found")
 
 
 class PartitionLog:
@@ -296,14 +300,16 @@ class PartitionLog:
         the first records may lie before `offset`. Empty if `offset` is the end.
 
         upto: no record at or after this offset (a batch's first), such as the high watermark.
-        Raises OffsetOutOfRange.
+        Raises OffsetOutOfRange, CorruptLog.
         """
         _check_offset(offset)
-        with self._mutex:
-            state = self._look()
+
+        def find(state: LogState) -> FileSlice:
             state.check_offset(offset)
             end = state.end_offset if upto is None else min(upto, state.end_offset)
             return state.slice(offset, end, max_bytes)
+
+        return self._find(find)
 
     def batches(
         self, offset: int | None = None, upto: int | None = None, max_bytes: int = 1024**2
@@ -328,13 +334,34 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record not earlier than `timestamp` ms; None if none."""
-        with self._mutex:
-            state = self._look()
+
+        def find(state: LogState) -> tuple[int, int] | None:
             for segment in state.segments:
                 found = segment.locate_timestamp(timestamp, state.log_start)
                 if found is not None:
                     return found
-        return None
+            return None
+
+        return self._find(find)
+
+    def _find(self, find: Callable[[LogState], Found]) -> Found:
+        """What `find` returns; asked again if another process cut the log under it."""
+        with self._mutex:
+            while True:
+                state = self._look()
+                cuts, damage = state.cuts, None
+                try:
+                    found = find(state)
+                except (BatchTooShort, CorruptBatch) as error:
+                    damage = error
+                if self._look().cuts != cuts:
+                    continue
+                if damage is None:
+                    return found
+                raise CorruptLog(
+                    f"the log {self.directory!r} cannot be searched: {damage.problem}",
+                    "craft2 inspect shows the damaged place; restore that file from a copy",
+                ) from damage
 
     def _look(self) -> LogState:
         """The state as published: unless this object alone writes, others may have moved it."""

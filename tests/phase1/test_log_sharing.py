@@ -11,7 +11,7 @@ import pytest
 
 from craft2.disk import CountingDisk, DiskError, RealDisk
 from craft2.faulty_disk import FaultyDisk
-from craft2.record_batch import encode_values
+from craft2.record_batch import decode, encode_values
 from phase1_file_queue.append_checks import check_new
 from phase1_file_queue.control_page import ControlPage, Published
 from phase1_file_queue.group_commit import GroupCommit
@@ -25,6 +25,7 @@ from phase1_file_queue.log_config import (
 )
 from phase1_file_queue.log_state import LogState
 from phase1_file_queue.partition_log import PartitionLog
+from phase1_file_queue.segment import Segment
 
 SHARED = LogConfig(access="shared", segment_bytes=2000, index_interval_bytes=200)
 
@@ -178,7 +179,7 @@ def test_threads_that_wait_for_a_failing_disk_all_hear_of_it():
 
 APPENDER = """
 import sys
-from craft2.record_batch import encode_values
+from craft2.record_batch import decode, encode_values
 from phase1_file_queue.log_config import LogConfig
 from phase1_file_queue.partition_log import PartitionLog
 directory, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -438,3 +439,36 @@ def test_one_full_disk_in_a_group_fails_those_it_concerns():
     assert values(log) == ["a" * 99]
     with pytest.raises(BadBatch, match="leader epoch 2147483648"):
         log.append_durably(batch("x"), 2**31)
+
+
+def test_a_search_that_a_cut_overtakes_is_made_again(monkeypatch):
+    disk = FaultyDisk()
+    writer = PartitionLog("/t-0", disk=disk)
+    for n in range(9):
+        writer.append_as_leader(batch(f"{n}" * 50), 0)
+    reader = PartitionLog("/t-0", LogConfig(access="read"), disk=disk)
+    original = Segment.locate
+
+    def cut_first(self, offset):
+        monkeypatch.undo()
+        writer.truncate_to(4)
+        for _ in range(4, 9):
+            writer.append_as_leader(batch("new" * 20), 0)
+        return original(self, offset)
+
+    assert reader.end_offset == 9
+    monkeypatch.setattr(Segment, "locate", cut_first)
+    piece = reader.read(8, 10_000)
+    assert decode(piece.read())[0].value == b"new" * 20
+    assert reader.offset_for_timestamp(7) == (0, 7)
+
+
+def test_damage_that_a_search_meets_is_a_corrupt_log():
+    disk = FaultyDisk()
+    log = PartitionLog("/t-0", disk=disk)
+    for n in range(9):
+        log.append_as_leader(batch(f"{n}"), 0)
+    file = disk.open("/t-0/00000000000000000000.log", "write")
+    file.write_at(8, b"\0\0\0\0")  # the first batch's length
+    with pytest.raises(CorruptLog, match="cannot be searched"):
+        log.read(5, 100)
