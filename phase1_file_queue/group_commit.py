@@ -57,7 +57,7 @@ class GroupCommit(Generic[Item, Outcome]):
 
     def submit(self, item: Item) -> Outcome:
         """Return the item's outcome once it is durable; raise its error, or the group's."""
-        mine = _Waiter[Item, Outcome](item)
+        mine: _Waiter[Item, Outcome] = _Waiter(item)
         try:
             with self._mutex:
                 self._waiting.append(mine)
