@@ -33,6 +33,7 @@ class Inode:
         self.pending.clear()
 
     def after_power_loss(self, rng: random.Random, keep: float) -> bytes:
+        """The content found when power is back; each change arrived with the chance `keep`."""
         data = bytearray(self.durable)
         size = len(data)  # the size arrives independently of the data
         stale: set[int] = set()  # sectors whose later writes did not arrive either
@@ -110,6 +111,7 @@ class Directory:
         self.pending.clear()
 
     def after_power_loss(self, rng: random.Random, keep: float) -> Names:
+        """The names found when power is back; each change arrived with the chance `keep`."""
         names = dict(self.durable)
         for change in self.pending:
             if rng.random() < keep:

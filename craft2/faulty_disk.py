@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterator
 from craft2.clock import Clock, SystemClock
 from craft2.crash_model import Directory, Inode, Renaming, copy_of, resize
 from craft2.disk import Buffer, Disk, File, Lock, Map, Mode, disk_error
+from craft2.errors import Craft2Error
 
 _WRITEBACK = 7  # steps
 
@@ -306,14 +307,17 @@ class _FaultyFile(File):
             return _FaultyMap(self, size)
 
     def fileno(self) -> int:
-        raise DiskHasNoDescriptors
+        raise DiskHasNoDescriptors(
+            f"{self.path!r} is in memory, so the operating system has no number for it",
+            "read it with read_at",
+        )
 
     def close(self) -> None:
         pass
 
 
-class DiskHasNoDescriptors(Exception):
-    """A file in memory has no number to give to the operating system: use `read_at`."""
+class DiskHasNoDescriptors(Craft2Error):
+    """A file in memory has no number to give to the operating system."""
 
 
 class _FaultyMap(Map):

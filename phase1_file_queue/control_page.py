@@ -80,7 +80,7 @@ class ControlPage:
         """The published state; None on a page never written, or damaged by a power cut."""
         for _ in range(_TRIES):  # a slow reader may meet the writer in both slots
             found = self._newest()
-            if found is not None:
+            if found is not None and found[0] >= self._sequence:  # never back to an older state
                 self._sequence = found[0]
                 return Published(*found[1:])
         return None

@@ -472,3 +472,18 @@ def test_damage_that_a_search_meets_is_a_corrupt_log():
     file.write_at(8, b"\0\0\0\0")  # the first batch's length
     with pytest.raises(CorruptLog, match="cannot be searched"):
         log.read(5, 100)
+
+
+def test_a_reader_that_was_slow_between_the_slots_does_not_go_back(tmp_path, monkeypatch):
+    path = str(tmp_path / ".control")
+    writer, reader = ControlPage(RealDisk(), path), ControlPage(RealDisk(), path)
+    for n in range(1, 3):
+        writer.publish(Published(0, 0, n, n, -1, 0, 0))
+    assert reader.read().end_offset == 2
+    newest = ControlPage._newest
+    answers = [(1, 0, 0, 1, 1, -1, 0, 0, 0)]  # the older slot, the newer one caught half written
+    monkeypatch.setattr(
+        ControlPage, "_newest", lambda self: answers.pop() if answers else newest(self)
+    )
+    assert reader.read().end_offset == 2
+    assert answers == []
