@@ -124,6 +124,10 @@ class BatchHeader(NamedTuple):
         """The first offset after this batch."""
         return self.base_offset + self.last_offset_delta + 1
 
+    def numbered(self, base_offset: int, leader_epoch: int) -> BatchHeader:
+        """The header after `stamp_into`: the two fields that the log fills in are set."""
+        return tuple.__new__(BatchHeader, (base_offset, self.length, leader_epoch, *self[3:]))
+
     @property
     def codec(self) -> str:
         """One of none, gzip, snappy, lz4, zstd."""
@@ -153,7 +157,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """
     if len(buffer) - position < HEADER_SIZE or buffer[position + MAGIC_POSITION] != 2:
         return _read_old_header(buffer, position)
-    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
     if (
         header.length < HEADER_SIZE - LOG_OVERHEAD
         or header.base_offset < 0

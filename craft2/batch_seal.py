@@ -62,44 +62,50 @@ def seal(
 
     Raises InvalidRecord for a field out of range, CodecError for a codec or level there is not.
     """
-    codec = fields.get("codec", "none")
-    attributes = codec_id(codec)
-    if fields.get("timestamp_type", CREATE_TIME) not in (CREATE_TIME, LOG_APPEND_TIME):
+    attributes = _attributes(fields) if fields else 0
+    base_offset = fields.get("base_offset", 0)
+    if not 0 <= base_offset < MAX_INT64 - last_offset_delta:
+        raise InvalidRecord(f"base offset {base_offset} is out of range", "use 0 or more")
+    if fields:
+        records = compress(fields.get("codec", "none"), records, fields.get("level"))
+    header = (
+        base_offset,
+        HEADER_SIZE - LOG_OVERHEAD + len(records),
+        fields.get("leader_epoch", -1),
+        2,
+        0,  # the CRC, which is not known yet
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        fields.get("producer_id", NO_PRODUCER),
+        fields.get("producer_epoch", -1),
+        fields.get("base_sequence", -1),
+        count,
+    )
+    try:
+        packed = HEADER.pack(*header)
+    except struct.error:
+        raise _out_of_range(BatchHeader(*header)) from None
+    crc = CRC.pack(crc32c(records, crc32c(packed[CRC_START:])))
+    return b"".join((packed[:CRC_POSITION], crc, packed[CRC_START:], records))
+
+
+def _attributes(fields: BatchFields) -> int:
+    attributes = codec_id(fields.get("codec", "none"))
+    timestamp_type = fields.get("timestamp_type", CREATE_TIME)
+    if timestamp_type not in (CREATE_TIME, LOG_APPEND_TIME):
         raise InvalidRecord(
-            f"timestamp type {fields['timestamp_type']!r} does not exist",
+            f"timestamp type {timestamp_type!r} does not exist",
             f"use {CREATE_TIME} or {LOG_APPEND_TIME}",
         )
-    if fields.get("timestamp_type") == LOG_APPEND_TIME:
+    if timestamp_type == LOG_APPEND_TIME:
         attributes |= APPEND_TIME_BIT
     if fields.get("transactional"):
         attributes |= TRANSACTIONAL_BIT
     if fields.get("control"):
         attributes |= CONTROL_BIT
-    base_offset = fields.get("base_offset", 0)
-    if not 0 <= base_offset < MAX_INT64 - last_offset_delta:
-        raise InvalidRecord(f"base offset {base_offset} is out of range", "use 0 or more")
-    records = compress(codec, records, fields.get("level"))
-    header = BatchHeader(
-        base_offset=base_offset,
-        length=HEADER_SIZE - LOG_OVERHEAD + len(records),
-        leader_epoch=fields.get("leader_epoch", -1),
-        magic=2,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=last_offset_delta,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=fields.get("producer_id", NO_PRODUCER),
-        producer_epoch=fields.get("producer_epoch", -1),
-        base_sequence=fields.get("base_sequence", -1),
-        count=count,
-    )
-    try:
-        packed = bytearray(HEADER.pack(*header))
-    except struct.error:
-        raise _out_of_range(header) from None
-    CRC.pack_into(packed, CRC_POSITION, crc32c(records, crc32c(packed[CRC_START:])))
-    return bytes(packed) + records
+    return attributes
 
 
 def _out_of_range(header: BatchHeader) -> InvalidRecord:

@@ -105,10 +105,11 @@ def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> by
 def _encode_bytes(record: Record, field: str, data: bytes | None) -> bytes:
     if data is None:
         return b"\x01"  # length -1
-    if not isinstance(data, bytes | bytearray | memoryview):
-        fix = "encode it first: .encode()" if isinstance(data, str) else "pass bytes or None"
-        raise InvalidRecord(f"record {record.offset}: the {field} is {data!r}", fix)
-    data = bytes(data)
+    if type(data) is not bytes:
+        if not isinstance(data, bytes | bytearray | memoryview):
+            fix = "encode it first: .encode()" if isinstance(data, str) else "pass bytes or None"
+            raise InvalidRecord(f"record {record.offset}: the {field} is {data!r}", fix)
+        data = bytes(data)
     return varint.SMALL[len(data)] + data
 
 

@@ -20,20 +20,20 @@ Batches = list[tuple[int, BatchHeader]]  # (position within some bytes, header)
 class NewBatches(NamedTuple):
     """Batches that a leader may append: checked, but not numbered yet."""
 
-    data: bytearray
+    data: bytes
     batches: Batches
     epoch: int
 
 
 def check_new(data: Buffer, max_bytes: int, epoch: int) -> NewBatches:
-    """A copy of a producer's batches, if a leader may append them, whatever the log holds.
+    """A producer's batches, if a leader may append them, whatever the log holds.
 
     Raises BatchTooShort, CorruptBatch, BadBatch, RecordTooLarge.
     """
     if not (isinstance(epoch, int) and 0 <= epoch < 2**31):
         raise BadBatch(f"leader epoch {epoch!r}", "give a whole number from 0 to 2,147,483,647")
-    copy = bytearray(_bytes(data))
-    batches = list(_whole_batches(copy, max_bytes))
+    whole = bytes(_bytes(data))  # a copy, unless it is bytes already, which nobody can change
+    batches = list(_whole_batches(whole, max_bytes))
     for position, header in batches:
         if header.count != header.last_offset_delta + 1:
             raise BadBatch(
@@ -41,7 +41,7 @@ def check_new(data: Buffer, max_bytes: int, epoch: int) -> NewBatches:
                 f"of {header.last_offset_delta}",
                 "a new batch has offsets without gaps, and at least one record",
             )
-    return NewBatches(copy, batches, epoch)
+    return NewBatches(whole, batches, epoch)
 
 
 def check_replica(data: Buffer, max_bytes: int, end_offset: int, epoch: int) -> Batches:
@@ -71,7 +71,7 @@ def check_replica(data: Buffer, max_bytes: int, end_offset: int, epoch: int) -> 
 
 
 def _bytes(data: object) -> Buffer:
-    if not isinstance(data, bytes | bytearray | memoryview):
+    if type(data) is not bytes and not isinstance(data, bytes | bytearray | memoryview):
         raise BadBatch(
             f"the batch is a {type(data).__name__}",
             "give bytes, such as craft2.record_batch.encode_values returns",

@@ -170,12 +170,13 @@ class PartitionLog:
                 offset = first = batches[-1][1].next_offset if batches else state.end_offset
                 outcome = self._refused(state, wanted)
                 if outcome is None:
-                    for position, header in wanted.batches:
-                        stamp_into(wanted.data, position, offset, wanted.epoch)
-                        header = header._replace(base_offset=offset, leader_epoch=wanted.epoch)
-                        batches.append((len(data) + position, header))
-                        offset = header.next_offset
+                    start = len(data)
                     data += wanted.data
+                    for position, header in wanted.batches:
+                        stamp_into(data, start + position, offset, wanted.epoch)
+                        header = header.numbered(offset, wanted.epoch)
+                        batches.append((start + position, header))
+                        offset = header.next_offset
                     outcome = AppendResult(first, offset - 1)
                 outcomes.append(outcome)
             if batches:

@@ -100,9 +100,7 @@ class Segment:
 
     def note(self, position: int, header: BatchHeader) -> None:
         """Take in that a batch lies at `position`: indexes, next offset, largest timestamp."""
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp = header.max_timestamp
-            self.max_timestamp_offset = header.base_offset
+        self._note_timestamp(header)
         due = position - self.offset_index.last_position() > self._interval
         if due and not self.indexes_full:
             self.offset_index.append(header.base_offset, position)
@@ -174,9 +172,12 @@ class Segment:
             self.max_timestamp, self.max_timestamp_offset = last
             start = self.offset_index.last_position()
         for _, header in self.headers(start):
-            if header.max_timestamp > self.max_timestamp:
-                self.max_timestamp = header.max_timestamp
-                self.max_timestamp_offset = header.base_offset
+            self._note_timestamp(header)
+
+    def _note_timestamp(self, header: BatchHeader) -> None:
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.max_timestamp_offset = header.base_offset
 
     def finish(self) -> None:
         """The segment gets no more batches: give the time index its last word.
@@ -214,6 +215,7 @@ class Segment:
         batches = 0
         try:
             for _, header in self.headers(indexed):
+                self._note_timestamp(header)  # the last entry of the time index may be lost
                 self.next_offset = header.next_offset
                 batches += 1
         except CorruptBatch:

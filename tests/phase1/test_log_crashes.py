@@ -143,6 +143,25 @@ def test_a_crash_at_any_call_keeps_a_prefix_with_all_that_was_promised(name, con
     assert check_history(HISTORIES[name], config, outcomes=4) > 50
 
 
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_segment_rolled_just_before_a_power_cut_is_still_found_by_time(indexed):
+    def run(disk):
+        written.clear()
+        with PartitionLog("/t-0", SMALL, disk=disk) as log:
+            for _ in range(2 * indexed):  # the second one gets into the indexes
+                log.append_durably(encode_values([b"x" * 250], timestamps=9))
+            log.append_durably(encode_values([b"x"], timestamps=20))
+            written.append(log.end_offset - 1)
+        log = PartitionLog("/t-0", SMALL, disk=disk)
+        log.append_durably(encode_values([b"x" * 1400], timestamps=30))
+
+    written = []
+    for words, disk in crash_points(run, outcomes=2):
+        log = PartitionLog("/t-0", SMALL, disk=disk)
+        if written:
+            assert log.offset_for_timestamp(15) == (written[0], 20), words
+
+
 STEPS = st.one_of(
     st.tuples(st.just("append"), st.integers(1, 4), st.sampled_from([5, 100, 500, 1200])),
     st.tuples(st.just("flush")),

@@ -1,5 +1,6 @@
 """Several threads and several processes on one log: shared syncs, shared appends, no half batch."""
 
+import contextlib
 import errno
 import os
 import signal
@@ -154,6 +155,37 @@ def test_ctrl_c_of_one_who_waits_leaves_the_others_a_leader():
         assert not thread.is_alive()
     assert sorted(done) == ["B", "C"]
     assert "main" not in log.items
+
+
+def test_one_who_is_interrupted_while_it_wakes_does_not_break_the_chain():
+    class Interrupted(GroupCommit):
+        def _wake_next(self):
+            if threading.current_thread().name == "c" and not interrupted:
+                interrupted.append(True)
+                raise KeyboardInterrupt
+            super()._wake_next()
+
+    def submit(item):
+        with contextlib.suppress(KeyboardInterrupt):
+            done.append(commit.submit(item))
+
+    interrupted, done, log = [], [], FakeLog()
+    commit = Interrupted(log.append, log.flush)
+    threads = [
+        threading.Thread(target=submit, args=(item,), name=item, daemon=True) for item in "abcde"
+    ]
+    for number, thread in enumerate(threads):
+        thread.start()
+        if not number:
+            assert log.begun.acquire(timeout=30)
+        while len(commit._waiting) < number:
+            pass
+    log.may_return.release(10)
+    for thread in threads:
+        thread.join(timeout=30)
+        assert not thread.is_alive()
+    assert interrupted
+    assert sorted(done) == list("ABDE")
 
 
 def test_threads_share_syncs_and_all_is_durable(tmp_path):
