@@ -1,0 +1,117 @@
+"""What a learner does in JupyterLab, by mouse and keyboard, and what the saved notebook then says."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Locator, Page
+
+LIMIT_S = 240
+
+
+@dataclass
+class Lab:
+    """A running lab: the address it printed, and its workbook on disk."""
+
+    address: str
+    workbook: Path
+
+    def cells(self, notebook: str) -> list[dict[str, Any]]:
+        """The code cells of a notebook as saved; ValueError in the middle of a save."""
+        saved = json.loads((self.workbook / "notebooks" / notebook).read_text())
+        return [cell for cell in saved["cells"] if cell["cell_type"] == "code"]
+
+
+def errors(cells: list[dict[str, Any]]) -> list[str]:
+    """The errors in the outputs of some cells."""
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    return [f"{o['ename']}: {o['evalue']}" for o in outputs if o["output_type"] == "error"]
+
+
+class LabPage:
+    """One browser tab with JupyterLab in it."""
+
+    def __init__(self, lab: Lab, page: Page) -> None:
+        self.lab = lab
+        self.page = page
+        self.wait_for(".jp-NotebookPanel .jp-Cell")
+
+    def wait_for(self, selector: str) -> Locator:
+        found = self.page.locator(selector).locator("visible=true").first
+        found.wait_for()
+        return found
+
+    def open(self, path: str, selector: str) -> None:
+        """Open a file of the workbook by its address, in a tab of its own."""
+        base, _, token = self.lab.address.partition("?")
+        base = base.partition("/lab")[0]
+        self.page.goto(f"{base}/lab/tree/{path}?{token}")
+        self.wait_for(selector)
+
+    def open_notebook(self, name: str) -> None:
+        self.open(f"notebooks/{name}", ".jp-NotebookPanel .jp-Cell")
+        self.wait_for(f".lm-TabBar-tab.lm-mod-current:has-text('{name}')")
+
+    def menu(self, menu: str, item: str) -> None:
+        self.page.get_by_role("menuitem", name=menu, exact=True).click()
+        self.page.locator(".lm-Menu-item").get_by_text(item, exact=True).click()
+
+    def save(self) -> None:
+        self.menu("File", "Save Notebook")
+
+    def run_all(self, name: str) -> list[dict[str, Any]]:
+        """Run all cells of the open notebook to the end or to the first error; save; its cells."""
+        self.menu("Run", "Run All Cells")
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
+            self.page.wait_for_timeout(500)
+            self.save()
+            try:
+                cells = self.lab.cells(name)
+            except ValueError:
+                continue
+            busy = self.page.locator("#jp-bottom-panel, .jp-StatusBar-Widget").get_by_text("| Busy")
+            if not busy.count() and (errors(cells) or all(c["execution_count"] for c in cells)):
+                return cells
+        raise AssertionError(f"{name} did not end within {LIMIT_S} s")
+
+    def sees(self, *texts: str) -> None:
+        """Every text is on the page, and every picture was loaded."""
+        notebook = self.page.locator(".jp-Notebook").locator("visible=true")
+        for text in texts:
+            found = notebook.get_by_text(text).first
+            found.scroll_into_view_if_needed()
+            assert found.is_visible(), text
+        pictures = notebook.locator(".jp-OutputArea img")
+        for number in range(pictures.count()):
+            pictures.nth(number).scroll_into_view_if_needed()
+            assert pictures.nth(number).evaluate("picture => picture.naturalWidth") > 100
+        assert pictures.count(), "no picture"
+
+    def type_solution(self, path: str, first: str, last: str, solution: str) -> None:
+        """In the editor, replace the lines from the one with `first` to that with `last`."""
+        self.open(path, ".jp-FileEditor .cm-content")
+        lines = self.page.locator(".jp-FileEditor .cm-line")
+        lines.get_by_text(first).scroll_into_view_if_needed()
+        lines.get_by_text(first).click()
+        self.page.keyboard.press("Home")
+        lines.get_by_text(last).click(modifiers=["Shift"])
+        self.page.keyboard.press("Shift+End")
+        self.page.keyboard.type(solution)
+        self.page.keyboard.press("Control+s")
+
+    def terminal(self, command: str, done: Path, text: str) -> None:
+        """Type a command into a new terminal and wait until the file `done` contains `text`."""
+        self.menu("File", "New")
+        self.page.locator(".lm-Menu-item").get_by_text("Terminal", exact=True).click()
+        self.wait_for(".jp-Terminal .xterm-screen").click()
+        self.page.wait_for_timeout(1000)
+        self.page.keyboard.type(command + "\n")
+        deadline = time.monotonic() + LIMIT_S
+        while text not in done.read_text():
+            assert time.monotonic() < deadline, f"{command!r} did not do its work"
+            self.page.wait_for_timeout(200)

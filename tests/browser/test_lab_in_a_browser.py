@@ -1,0 +1,45 @@
+"""A new learner, a browser, and nothing else: the lab from `make lab` to a saved notebook."""
+
+from __future__ import annotations
+
+from lab_page import errors
+
+FIRST = "00_start_here.ipynb"
+SECOND = "01_a_file_per_message.ipynb"
+
+
+def test_a_new_learner_runs_00_and_01_and_turns_two_exercises_green(lab, page):
+    # Red: the notebook stops at the exercise, and says what it is about.
+    stopped = errors(page.run_all(FIRST))
+    assert len(stopped) == 1
+    assert "0.1" in stopped[0]
+    assert "not started" in stopped[0]
+
+    # Green: a solution typed into the file, in the lab's own editor.
+    page.type_solution(
+        "phase1_file_queue/partitioner.py",
+        first="# your code here",
+        last='reference("0.1")',
+        solution="return (murmur2(key) & 0x7FFFFFFF) % num_partitions",
+    )
+    page.open_notebook(FIRST)
+    cells = page.run_all(FIRST)
+    assert not errors(cells)
+    assert "0.1 a key's partition: passed" in str(cells)
+
+    # The second one: red, solved in a terminal of the lab, green to the last cell, Spark included.
+    page.open_notebook(SECOND)
+    stopped = errors(page.run_all(SECOND))
+    assert len(stopped) == 1
+    assert "1.1" in stopped[0]
+    publish = lab.workbook / "phase1_file_queue" / "publish.py"
+    page.terminal("craft2 solve 1.1", publish, "disk.rename(")
+    page.open_notebook(SECOND)
+    cells = page.run_all(SECOND)
+    assert not errors(cells)
+    assert "1.1 atomic publish: passed" in str(cells)
+
+    # The next day: what was saved can be read as it was left, pictures too, and nothing has run.
+    page.page.reload()
+    page.open_notebook(SECOND)
+    page.sees("1.1 atomic publish: passed", "CorruptMessage", "The same numbers in Spark")
