@@ -1,4 +1,4 @@
-"""What a learner does in JupyterLab, by mouse and keyboard, and what the saved notebook then says."""
+"""What a learner does in JupyterLab, by mouse and keyboard, and what a saved notebook says."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class LabPage:
         self.lab = lab
         self.page = page
         self.wait_for(".jp-NotebookPanel .jp-Cell")
+        self.wait_for("[id='jp-main-statusbar'] :text('| Idle')")  # the kernel is there
 
     def wait_for(self, selector: str) -> Locator:
         found = self.page.locator(selector).locator("visible=true").first
@@ -55,8 +56,11 @@ class LabPage:
     def open_notebook(self, name: str) -> None:
         self.open(f"notebooks/{name}", ".jp-NotebookPanel .jp-Cell")
         self.wait_for(f".lm-TabBar-tab.lm-mod-current:has-text('{name}')")
+        self.wait_for("[id='jp-main-statusbar'] :text('| Idle')")  # the kernel is there
 
     def menu(self, menu: str, item: str) -> None:
+        dialogs = self.page.locator(".jp-Dialog-content").all_inner_texts()
+        assert not dialogs, dialogs
         self.page.get_by_role("menuitem", name=menu, exact=True).click()
         self.page.locator(".lm-Menu-item").get_by_text(item, exact=True).click()
 
@@ -74,8 +78,8 @@ class LabPage:
                 cells = self.lab.cells(name)
             except ValueError:
                 continue
-            busy = self.page.locator("#jp-bottom-panel, .jp-StatusBar-Widget").get_by_text("| Busy")
-            if not busy.count() and (errors(cells) or all(c["execution_count"] for c in cells)):
+            busy = self.page.locator("#jp-main-statusbar").get_by_text("| Busy").count()
+            if not busy and (errors(cells) or all(c["execution_count"] for c in cells)):
                 return cells
         raise AssertionError(f"{name} did not end within {LIMIT_S} s")
 
