@@ -95,7 +95,7 @@ def bytes_per_flight(
     """
     found: dict[str, dict[int, float]] = {}
     alone = sum(len(event.value) for event in events) / len(events)
-    found["the values alone"] = {size: alone for size in sizes}
+    found["the values alone"] = dict.fromkeys(sizes, alone)
     for codec in codecs:
         found[codec] = {}
         for size in found["the values alone"]:
