@@ -84,17 +84,17 @@ class LabPage:
         raise AssertionError(f"{name} did not end within {LIMIT_S} s")
 
     def sees(self, *texts: str) -> None:
-        """Every text is on the page, and every picture was loaded."""
+        """Every text is in an output or a text cell of the open notebook, and its pictures load."""
         notebook = self.page.locator(".jp-Notebook").locator("visible=true")
         for text in texts:
-            found = notebook.get_by_text(text).first
-            found.scroll_into_view_if_needed()
-            assert found.is_visible(), text
+            notebook.locator(".jp-Cell").filter(has_text=text).first.wait_for(state="attached")
         pictures = notebook.locator(".jp-OutputArea img")
-        for number in range(pictures.count()):
-            pictures.nth(number).scroll_into_view_if_needed()
-            assert pictures.nth(number).evaluate("picture => picture.naturalWidth") > 100
-        assert pictures.count(), "no picture"
+        pictures.first.wait_for(state="attached")
+        for picture in pictures.all():
+            picture.evaluate("picture => picture.scrollIntoView()")
+            self.page.wait_for_timeout(300)
+            assert picture.evaluate("picture => picture.naturalWidth") > 100
+            assert picture.is_visible()
 
     def type_solution(self, path: str, first: str, last: str, solution: str) -> None:
         """In the editor, replace the lines from the one with `first` to that with `last`."""
