@@ -40,7 +40,8 @@ def lag_over_time(
         if len(seconds):
             ends.append((name, float(seconds[-1]), float(messages[-1]), colours[name]))
     axes.set_ylim(bottom=0)
-    axes.set_xlim(left=0)
+    last = [seconds[-1] for seconds, _ in lags.values() if len(seconds)]
+    axes.set_xlim(0, 1.04 * max([0.1, *last, *(second for second, _ in marks)]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     _mark(axes, marks)
     label_line_ends(axes, ends)
