@@ -63,6 +63,8 @@ def label_line_ends(axes: Axes, ends: Sequence[tuple[str, float, float, str]]) -
     shift = sum(place - want for place, want in zip(placed, wanted, strict=True)) / max(
         len(placed), 1
     )
+    if placed:  # but not below the axis, where its numbers are
+        shift = min(shift, placed[0] - axes.bbox.y0 * to_points)
     right = max((x for _, x, _, _ in ends), default=0.0)
     for (name, _, y, colour), place, want in zip(ordered, placed, wanted, strict=True):
         axes.annotate(

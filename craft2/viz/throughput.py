@@ -1,4 +1,4 @@
-"""How many messages a second, for how many clients?"""
+"""How many messages a second, for how many clients, and at which fsync policy?"""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from craft2.viz.style import (
     short,
 )
 
+_STYLES = ("-", (0, (4, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
+
 
 def throughput_by_clients(
     rows: Any,
@@ -27,26 +29,37 @@ def throughput_by_clients(
 ) -> Chart:
     """One line a backend: messages a second against the number of clients, on a log axis.
 
+    A backend measured with several fsync policies has a line for each, in one colour: the first
+    one solid, the others dashed and dotted.
+
     `rows` is what the results store gives: `Result`s, an Arrow table, or collected Spark rows.
     Where a backend was measured several times, the line joins the medians and a dot is a run.
     The rate axis is a log axis too when the rates span more than a factor of twenty.
     `known` is a name and a rate from elsewhere, drawn as a dotted line.
     """
-    rates: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    rates: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    policies: dict[str, list[str]] = defaultdict(list)
     for row in plain_rows(rows):
-        rates[row["backend"]][row["clients"]].append(row["messages_per_s"])
+        backend, policy = row["backend"], row["fsync_policy"]
+        if policy not in policies[backend]:
+            policies[backend].append(policy)
+        rates[backend, policy][row["clients"]].append(row["messages_per_s"])
     chart, axes = new_chart(title, "clients", "messages a second")
-    colours = colour_of(rates)
+    colours = colour_of(policies)
     ends = []
-    for backend, by_clients in rates.items():
+    for (backend, policy), by_clients in rates.items():
         clients = sorted(by_clients)
         medians = [statistics.median(by_clients[n]) for n in clients]
         colour = colours[backend]
-        axes.plot(clients, medians, color=colour, linewidth=2, marker="o", markersize=5)
+        style = _STYLES[policies[backend].index(policy) % len(_STYLES)]
+        axes.plot(
+            clients, medians, color=colour, linewidth=2, linestyle=style, marker="o", markersize=5
+        )
         for n in clients:
             if len(by_clients[n]) > 1:
                 axes.plot([n] * len(by_clients[n]), by_clients[n], ".", color=colour, alpha=0.4)
-        ends.append((backend, float(clients[-1]), medians[-1], colour))
+        name = backend if len(policies[backend]) == 1 else f"{backend}, fsync {policy or '?'}"
+        ends.append((name, float(clients[-1]), medians[-1], colour))
 
     every_n = sorted({n for by_clients in rates.values() for n in by_clients})
     axes.set_xscale("log", base=2)

@@ -71,6 +71,24 @@ def test_every_form_of_rows_gives_the_same_lines(tmp_path):
     assert lines(throughput_by_clients(store.table().to_pylist())) == expected
 
 
+def test_policies_of_a_backend_are_lines_of_their_own_in_its_colour():
+    some = [
+        row(backend=backend, clients=n, messages_per_s=rate * n, fsync_policy=policy)
+        for backend, policy, rate in (
+            ("queue", "every message", 10.0),
+            ("queue", "never", 100.0),
+            ("log", "every batch", 70.0),
+        )
+        for n in (1, 4)
+    ]
+    chart = throughput_by_clients(some)
+    assert [y for _, y in lines(chart)] == [[10, 40], [100, 400], [70, 280]]
+    solid, dashed, other = chart.axes[0].lines
+    assert solid.get_color() == dashed.get_color() != other.get_color()
+    assert solid.get_linestyle() == other.get_linestyle() != dashed.get_linestyle()
+    assert set(labels(chart)) == {"queue, fsync every message", "queue, fsync never", "log"}
+
+
 def test_names_that_would_overlap_are_pushed_apart():
     some = [
         row(backend=f"b{i}", clients=n, messages_per_s=1000.0 + i) for i in range(5) for n in (1, 4)
