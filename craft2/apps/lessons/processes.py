@@ -43,15 +43,20 @@ class Work(Protocol):
 
 
 class Worker:
-    """One process that runs `work(*arguments)`; `acks` is what it has acknowledged so far."""
+    """One process that runs `work(*arguments)`; `acks` is what it has acknowledged so far.
 
-    def __init__(self, work: Work, *arguments: object) -> None:
+    It ends after `limit_s` at the latest.
+    """
+
+    def __init__(self, work: Work, *arguments: object, limit_s: float = LIMIT_S) -> None:
         self.acks: list[tuple[int, ...]] = []
+        self._reader: threading.Thread | None = None
         self._name = work.__name__
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (read when the worker has failed)
         self._process = subprocess.Popen(
             # -P keeps the notebook's folder off the module path: PYTHONPATH says whose code runs.
-            [sys.executable, "-P", "-m", __name__, self._name, *map(str, arguments)],
+            [sys.executable, "-P", "-m", __name__]
+            + [str(limit_s), self._name, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -64,10 +69,19 @@ class Worker:
             if not self._read_ack():
                 raise self._error(f"{count} acknowledgements")
 
+    def follow(self) -> None:
+        """From now on a thread reads the acknowledgements: `acks` grows by itself."""
+        self._reader = threading.Thread(target=self._read_acks, daemon=True)
+        self._reader.start()
+
+    @property
+    def running(self) -> bool:
+        """False once the process has ended, for whatever reason."""
+        return self._process.poll() is None
+
     def finish(self) -> list[tuple[int, ...]]:
         """Wait until the worker has done its work; returns all it acknowledged."""
-        while self._read_ack():
-            pass
+        self._read_rest()
         code = self._process.wait()
         if code != 0:
             raise self._error("its end")
@@ -77,11 +91,20 @@ class Worker:
     def kill(self) -> list[tuple[int, ...]]:
         """`kill -9`: the process stops between two instructions; returns all it acknowledged."""
         self._process.kill()
-        while self._read_ack():
-            pass
+        self._read_rest()
         self._process.wait()
         self._close()
         return self.acks
+
+    def _read_rest(self) -> None:
+        if self._reader is None:
+            self._read_acks()
+        else:
+            self._reader.join()
+
+    def _read_acks(self) -> None:
+        while self._read_ack():
+            pass
 
     def _read_ack(self) -> bool:
         assert self._process.stdout is not None
@@ -139,6 +162,19 @@ def produce(root: str, start: int, count: int) -> None:
             acknowledge(*where, number)
 
 
+def produce_steadily(root: str, start: int, per_second: int) -> None:
+    """Produce flights from number `start` on at this rate; acknowledge partition and offset."""
+    from craft2.apps.ingestion.flights import flights
+    from phase1_file_queue.partitioned_queue import PartitionedQueue
+
+    clock, never = SystemClock(), threading.Event()
+    began = clock.monotonic()
+    with PartitionedQueue(root) as queue:
+        for number, flight in enumerate(flights(start=start)):
+            clock.wait(never, began + number / per_second - clock.monotonic())
+            acknowledge(*queue.produce(flight.key, flight.value, timestamp=flight.event_time_ms))
+
+
 def consume(root: str, group: str, total: int) -> None:
     """Handle messages until the group has handled `total`; acknowledge partition and offset."""
     from phase1_file_queue.message_file import Message
@@ -164,7 +200,7 @@ def hashes(key: str) -> None:
 
 
 WORK: dict[str, Callable[..., None]] = {
-    work.__name__: work for work in (write_jsonl, produce, consume, hashes)
+    work.__name__: work for work in (write_jsonl, produce, produce_steadily, consume, hashes)
 }
 
 
@@ -173,10 +209,10 @@ def _end_with_parent() -> None:
     os._exit(2)
 
 
-def main(name: str, *arguments: str) -> None:
+def main(limit_s: str, name: str, *arguments: str) -> None:
     """The worker's side: run one of `WORK`; arguments made of digits are numbers."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    limit = threading.Timer(LIMIT_S, os._exit, (3,))
+    limit = threading.Timer(float(limit_s), os._exit, (3,))
     limit.daemon = True
     limit.start()
     WORK[name](*(int(text) if text.isdigit() else text for text in arguments))

@@ -1,0 +1,407 @@
+"""What the Spark source reads: which partitions a path holds, which offsets of them, and how.
+
+Nothing here knows Spark. `Options.of` reads the options, `open_places` finds the partitions, `plan`
+fixes the offsets, `read_range` gives them as Arrow batches.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from craft2.errors import Craft2Error
+from craft2.record_batch import decode_arrow, read_header
+from phase1_file_queue.log_config import LogConfig, OffsetOutOfRange
+from phase1_file_queue.partition_log import PartitionLog
+from phase1_file_queue.partitioned_queue import PartitionedQueue
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+EARLIEST, LATEST = -2, -1
+_OPTIONS = (
+    "path",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "maxRecordsPerPartition",
+)
+_GROUP_BYTES = 4 * 1024**2  # of batches that become one Arrow batch
+_QUEUE_ROWS = 2048  # messages that become one Arrow batch
+_LOG_NAME = re.compile(r"(.+)-(\d+)")
+
+Offsets = int | Mapping[str, Mapping[str, int]]  # for every partition; or topic -> partition -> it
+
+
+class SourceError(Craft2Error):
+    """An option, a path or a range of offsets that cannot be read."""
+
+
+class Place(NamedTuple):
+    """One partition: `path` is the log's directory, or the queue's root."""
+
+    topic: str
+    partition: int
+    path: str
+    is_log: bool
+
+    @property
+    def words(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options as read, and what filters have added to them."""
+
+    path: str
+    start: Offsets = EARLIEST
+    end: Offsets = LATEST
+    start_ms: int | None = None
+    end_ms: int | None = None
+    most: int = 500_000  # records in a range
+    topics: frozenset[str] | None = None  # None: all
+    partitions: frozenset[int] | None = None
+    at_least: int = 0  # offsets that a filter asks for
+    before: int = 2**63
+    not_before_ms: int | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Options:
+        """Raises SourceError naming the option, its value, and what it may be."""
+        names = {name.lower(): name for name in _OPTIONS}
+        for name in given:
+            if name.lower() not in names:
+                raise SourceError(
+                    f"there is no option {name!r}", f"use some of {', '.join(_OPTIONS)}"
+                )
+        read = {names[name.lower()]: value for name, value in given.items()}
+        if not read.get("path"):
+            raise SourceError("no path is given", 'add .option("path", DIRECTORY) before load()')
+        for end in ("starting", "ending"):
+            if f"{end}Offsets" in read and f"{end}Timestamp" in read:
+                raise SourceError(
+                    f"both {end}Offsets and {end}Timestamp are given", "give one of the two"
+                )
+        return cls(
+            os.path.abspath(read["path"].removeprefix("file:")),
+            _offsets(read, "startingOffsets", EARLIEST),
+            _offsets(read, "endingOffsets", LATEST),
+            _number(read, "startingTimestamp", None, 0),
+            _number(read, "endingTimestamp", None, 0),
+            _number(read, "maxRecordsPerPartition", cls.most, 1) or cls.most,
+        )
+
+    def narrowed(self, column: str, comparison: str, value: Any) -> Options:
+        """These options and a filter; the same if it says nothing about what to read.
+
+        Only a range that holds every row the filter lets through: Spark applies it again.
+        """
+        wanted = frozenset(value if comparison == "in" else (value,))
+        if column == "topic" and comparison in ("=", "in"):
+            return replace(self, topics=wanted if self.topics is None else wanted & self.topics)
+        if column == "partition" and comparison in ("=", "in"):
+            known = self.partitions
+            return replace(self, partitions=wanted if known is None else wanted & known)
+        if column == "offset" and comparison in ("=", ">", ">=", "<", "<="):
+            low, high = self.at_least, self.before
+            if comparison in ("=", ">", ">="):
+                low = max(low, value + (comparison == ">"))
+            if comparison in ("=", "<", "<="):
+                high = min(high, value + (comparison != "<"))
+            return replace(self, at_least=low, before=high)
+        if column == "timestamp" and comparison in ("=", ">", ">="):
+            return replace(self, not_before_ms=max(value, self.not_before_ms or 0))
+        return self
+
+
+def _number(read: Mapping[str, str], name: str, default: int | None, least: int) -> int | None:
+    text = read.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"\d{1,18}", text) or int(text) < least:
+        unit = "ms since 1970" if "Timestamp" in name else "records"
+        raise SourceError(f"option {name} is {text!r}", f"give a whole number of {unit}")
+    return int(text)
+
+
+def _offsets(read: Mapping[str, str], name: str, default: int) -> Offsets:
+    text = read.get(name)
+    if text is None:
+        return default
+    if text.lower() in ("earliest", "latest"):
+        return EARLIEST if text.lower() == "earliest" else LATEST
+    try:
+        value = json.loads(text)
+        by_topic = (
+            {topic: dict(offsets) for topic, offsets in value.items()}
+            if (isinstance(value, dict))
+            else {"": {"0": value}}
+        )
+        numbers = [offset for offsets in by_topic.values() for offset in offsets.values()]
+        if all(type(number) is int and number >= EARLIEST for number in numbers):
+            return by_topic if isinstance(value, dict) else int(value)
+    except (ValueError, TypeError, AttributeError):
+        pass
+    raise SourceError(
+        f"option {name} is {text!r}",
+        'give "earliest", "latest", a number, or {"topic": {"0": 23, "1": -2}}',
+    )
+
+
+def open_places(options: Options) -> list[Place]:
+    """The partitions under the path that the filters leave. Raises SourceError if none is there."""
+    root = Path(options.path)
+    if (root / "queue.json").exists():
+        with PartitionedQueue.existing(root) as queue:
+            count = queue.num_partitions
+        found = [Place(root.name, number, options.path, False) for number in range(count)]
+    elif any(root.glob("*.log")):
+        found = [_log_place(root) or Place(root.name, 0, options.path, True)]
+    else:
+        logs = sorted(each.parent for each in root.glob("*/*.log"))
+        places = {_log_place(directory) for directory in logs}
+        found = sorted(place for place in places if place is not None)
+    if not found:
+        what = "holds no queue and no log" if root.is_dir() else "is no directory"
+        raise SourceError(
+            f"path {options.path!r} {what}",
+            "name a queue's directory, a log's, or a folder of logs named <topic>-<partition>",
+        )
+    _check_names(options, found)
+    return [
+        place
+        for place in found
+        if (options.topics is None or place.topic in options.topics)
+        and (options.partitions is None or place.partition in options.partitions)
+    ]
+
+
+def _log_place(directory: Path) -> Place | None:
+    name = _LOG_NAME.fullmatch(directory.name)
+    return Place(name[1], int(name[2]), str(directory), True) if name else None
+
+
+def _check_names(options: Options, found: list[Place]) -> None:
+    """An offset for a partition that is not there is a mistake, not a wish."""
+    known = {(place.topic, str(place.partition)) for place in found}
+    for name, offsets in (("startingOffsets", options.start), ("endingOffsets", options.end)):
+        for topic, by_partition in offsets.items() if isinstance(offsets, Mapping) else ():
+            for partition in by_partition:
+                if (topic, partition) not in known:
+                    raise SourceError(
+                        f"option {name} names partition {partition} of {topic!r}, which is not "
+                        f"in {options.path!r}",
+                        f"there are {', '.join(place.words for place in found)}",
+                    )
+
+
+def plan(place: Place, options: Options) -> list[tuple[int, int]]:
+    """The ranges (start, end) of one partition to read now; [] if there is nothing to read.
+
+    Raises SourceError for a range that is not, or no longer, there.
+    """
+    with _Reader(place) as reader:
+        first, end = reader.bounds()
+        start = _bound(place, options.start, EARLIEST)
+        stop = _bound(place, options.end, LATEST)
+        start = {EARLIEST: first, LATEST: end}.get(start, start)
+        stop = {EARLIEST: first, LATEST: end}.get(stop, stop)
+        for name, offset in (("startingOffsets", start), ("endingOffsets", stop)):
+            if not first <= offset <= end:
+                gone = "was deleted by retention" if offset < first else "is past the end"
+                raise SourceError(
+                    f"option {name}: offset {offset} of {place.words} {gone}; it holds {first} "
+                    f"to {end}",
+                    f'give {first} to {end}, or "earliest" or "latest"',
+                )
+        if options.start_ms is not None:
+            start = reader.offset_at(options.start_ms, end)
+        if options.end_ms is not None:
+            stop = reader.offset_at(options.end_ms, end)
+        if options.not_before_ms is not None:
+            start = max(start, reader.offset_at(options.not_before_ms, end))
+    return split(max(start, options.at_least), min(stop, options.before), options.most)
+
+
+def _bound(place: Place, offsets: Offsets, default: int) -> int:
+    """The option's offset for this partition; the default for one that it does not name."""
+    if isinstance(offsets, int):
+        return offsets
+    return offsets.get(place.topic, {}).get(str(place.partition), default)
+
+
+def split(start: int, end: int, most: int) -> list[tuple[int, int]]:
+    """Cut start..end into as few pieces of at most `most` as possible, of nearly one size.
+
+    >>> split(0, 10, 4)
+    [(0, 3), (3, 6), (6, 10)]
+    """
+    if start >= end:
+        return []
+    pieces = -(-(end - start) // most)
+    cuts = [start + (end - start) * number // pieces for number in range(pieces + 1)]
+    return list(itertools.pairwise(cuts))
+
+
+class _Reader:
+    """A queue's partition or a log, opened to read."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.log: PartitionLog | None = None
+        self.queue: PartitionedQueue | None = None
+        if place.is_log:
+            self.log = PartitionLog(place.path, LogConfig(access="read"))
+        else:
+            self.queue = PartitionedQueue.existing(place.path)
+
+    def bounds(self) -> tuple[int, int]:
+        """(first offset, next offset to be written)."""
+        if self.log is not None:
+            end = self.log.end_offset  # before the start: retention may move that meanwhile
+            return self.log.log_start, end
+        assert self.queue is not None
+        return 0, self.queue.end_offset(self._place.partition)
+
+    def offset_at(self, timestamp_ms: int, end: int) -> int:
+        """The offset of the first record not earlier than that; `end` if there is none."""
+        if self.log is not None:
+            found = self.log.offset_for_timestamp(timestamp_ms)
+            return min(found[0], end) if found else end
+        assert self.queue is not None
+        for offset in range(end):
+            message = self.queue.read(self._place.partition, offset)
+            if message is not None and message.timestamp >= timestamp_ms:
+                return offset
+        return end
+
+    def __enter__(self) -> _Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (self.log, self.queue):
+            if each is not None:
+                each.close()
+
+
+def read_range(
+    place: Place, start: int, end: int, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The records from `start` on, before `end`, as Arrow batches with these columns.
+
+    Raises SourceError if they are not all there any more, CorruptLog, CorruptMessage.
+    """
+    with _Reader(place) as reader:
+        if reader.log is not None:
+            tables = _log_tables(reader.log, place, start, end, columns)
+        else:
+            assert reader.queue is not None
+            tables = _queue_tables(reader.queue, place, start, end)
+        for table in tables:
+            yield from _shaped(table, place, columns).to_batches()
+
+
+def _log_tables(
+    log: PartitionLog, place: Place, start: int, end: int, columns: Sequence[str]
+) -> Iterator[pa.Table]:
+    stored = ("offset", *(c for c in columns if c in ("timestamp", "key", "value", "headers")))
+    group: list[bytes] = []
+    size = 0
+    reached = start
+    try:
+        for batch in log.batches(start, max_bytes=_GROUP_BYTES):
+            header = read_header(batch)
+            if header.base_offset < end:
+                group.append(batch)
+                size += len(batch)
+                reached = header.next_offset
+            if size >= _GROUP_BYTES or reached >= end or header.base_offset >= end:
+                data = b"".join(group)
+                if data:  # `batches` has checked it
+                    table = decode_arrow(data, columns=stored, check_crc=False)
+                    yield _within(table, start, end)
+                group, size = [], 0
+            if reached >= end or header.base_offset >= end:
+                return
+    except OffsetOutOfRange as error:
+        raise _deleted(place, reached, end) from error
+    if log.end_offset < end:
+        raise SourceError(
+            f"{place.words} was cut back to offset {log.end_offset} while it was read up to {end}",
+            "run the query again",
+        )
+    if group:
+        yield _within(decode_arrow(b"".join(group), columns=stored, check_crc=False), start, end)
+
+
+def _deleted(place: Place, offset: int, end: int) -> SourceError:
+    return SourceError(
+        f"retention deleted records of {place.words} from offset {offset} on while they were read "
+        f"up to {end}",
+        "run the query again, and raise retention_ms or retention_bytes of the log",
+    )
+
+
+def _within(table: pa.Table, start: int, end: int) -> pa.Table:
+    """Without the records of its first and last batch that lie outside the range."""
+    import pyarrow.compute as pc
+
+    offsets = table["offset"]
+    if not len(offsets) or (offsets[0].as_py() >= start and offsets[-1].as_py() < end):
+        return table
+    return table.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
+
+
+def _queue_tables(
+    queue: PartitionedQueue, place: Place, start: int, end: int
+) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    from craft2.record_arrow import schema
+
+    for first in range(start, end, _QUEUE_ROWS):
+        messages = [
+            queue.read(place.partition, offset)
+            for offset in range(first, min(first + _QUEUE_ROWS, end))
+        ]
+        rows: list[dict[str, Any]] = [
+            {
+                "offset": message.offset,
+                "timestamp": message.timestamp,
+                "key": message.key,
+                "value": message.value,
+                "headers": [],
+            }
+            for message in messages
+            if message is not None
+        ]
+        yield pa.Table.from_pylist(rows, schema=schema())
+
+
+def _shaped(table: pa.Table, place: Place, columns: Sequence[str]) -> pa.Table:
+    """The columns asked for, in their order, with the types that Spark expects."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = table.num_rows
+    made = []
+    for name in columns:
+        if name == "topic":
+            made.append(pa.repeat(pa.scalar(place.topic), rows))
+        elif name == "partition":
+            made.append(pa.repeat(pa.scalar(place.partition, pa.int32()), rows))
+        elif name == "timestamp":
+            ms = table[name].cast(pa.int64())
+            known = pc.if_else(pc.less(ms, 0), pa.scalar(None, pa.int64()), ms)
+            made.append(pc.multiply(known, 1000).cast(pa.timestamp("us", "UTC")))
+        else:
+            made.append(table[name])
+    return pa.table(dict(zip(columns, made, strict=True)))

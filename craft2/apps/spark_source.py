@@ -1,0 +1,163 @@
+"""The queue and the log as a table: the Spark data source `craft2`.
+
+    spark.read.format("craft2").option("path", "queues/flights-0").load()
+
+`path` names a message-file queue, the directory of one log, or a folder of logs named
+`<topic>-<partition>`. The table has a row a record, with the columns of Spark's own Kafka source
+(topic, partition, offset, timestamp, key, value) and its headers. A record without a timestamp
+has null there.
+
+    option                  meaning; the default
+    ----------------------  ------------------------------------------------------------------
+    startingOffsets         the first offset to read: "earliest" (the default), "latest", a
+                            number for every partition, or, as with Kafka,
+                            {"flights": {"0": 23, "1": -2}} with -2 for earliest and -1 for latest
+    endingOffsets           the offset to stop before, in the same forms; "latest"
+    startingTimestamp       instead: from the first record not earlier than so many ms since 1970
+    endingTimestamp         instead: up to, without, the first record not earlier than that
+    maxRecordsPerPartition  a longer range is split into several Spark partitions; 500000
+
+**What is read is decided when the query is planned**: where each partition starts and ends then.
+Records that arrive later are not in the result, and if retention deletes records before they are
+read, the query fails. A wrong count never comes out.
+
+**Filters** on topic, partition, offset and `timestamp >=` narrow what is read. **Columns**: Spark
+does not tell a Python source which ones a query needs; `.schema("offset long, value binary")`
+before `load()` reads only those.
+
+Source: https://spark.apache.org/docs/latest/api/python/tutorial/sql/python_data_source.html;
+the names of the options: https://spark.apache.org/docs/latest/structured-streaming-kafka-integration.html
+"""
+
+# mypy: allow-untyped-calls, allow-subclassing-any
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from craft2.apps.spark_ranges import Options, Place, SourceError, open_places, plan, read_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+SCHEMA = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("headers", ArrayType(_HEADER)),
+    ]
+)
+
+
+def register(session: SparkSession) -> None:
+    """Make the format `craft2` known to a session; `craft2.apps.spark.session` has done it."""
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    session.dataSource.register(Craft2DataSource)
+
+
+class Craft2DataSource(DataSource):
+    """See the module. Raises SourceError for an option or a column that does not exist."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._read = Options.of(dict(options))
+
+    @classmethod
+    def name(cls) -> str:
+        return "craft2"
+
+    def schema(self) -> StructType:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> Craft2Reader:
+        types = {field.name: field.dataType for field in SCHEMA}
+        for field in schema:
+            if types.get(field.name) != field.dataType:
+                raise SourceError(
+                    f"there is no column {field.name!r} of type {field.dataType.simpleString()}",
+                    f"use some of {SCHEMA.simpleString().removeprefix('struct')}",
+                )
+        return Craft2Reader(self._read, schema.fieldNames())
+
+
+class Range(InputPartition):
+    """The records of one partition from `start` on, before `end`: the work of one task."""
+
+    def __init__(self, place: Place, start: int, end: int) -> None:
+        super().__init__((place, start, end))
+        self.place, self.start, self.end = place, start, end
+
+
+class Craft2Reader(DataSourceReader):
+    """Plans the ranges (on the driver), and reads one (in a task)."""
+
+    def __init__(self, options: Options, columns: list[str]) -> None:
+        self._options = options
+        self._columns = columns
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+        """Read less where a filter allows it. Spark applies every filter again, so none is lost."""
+        for each in filters:
+            self._options = self._options.narrowed(*_understood(each))
+            yield each
+
+    def partitions(self) -> list[Range]:
+        return [
+            Range(place, start, end)
+            for place in open_places(self._options)
+            for start, end in plan(place, self._options)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        yield from read_range(partition.place, partition.start, partition.end, self._columns)
+
+
+def _understood(each: Filter) -> tuple[str, str, Any]:
+    """(column, comparison, value) of a filter; ("", "", None) for one that narrows nothing."""
+    comparisons = {
+        EqualTo: "=",
+        In: "in",
+        GreaterThan: ">",
+        GreaterThanOrEqual: ">=",
+        LessThan: "<",
+        LessThanOrEqual: "<=",
+    }
+    comparison = comparisons.get(type(each))
+    if comparison is None:
+        return "", "", None
+    value = each.value  # type: ignore[attr-defined]
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+        value = int(moment.timestamp() * 1000)
+    return ".".join(each.attribute), comparison, value  # type: ignore[attr-defined]

@@ -1,0 +1,287 @@
+"""Spark reads queues and logs: every record once, or an error that says which and why."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from craft2.apps.spark import session
+from craft2.apps.spark_ranges import Options, Place, SourceError, plan, read_range, split
+from craft2.record_batch import Record, encode, encode_control_key, encode_values
+from phase1_file_queue.log_config import LogConfig
+from phase1_file_queue.partition_log import PartitionLog
+from phase1_file_queue.partitioned_queue import PartitionedQueue
+
+# --- without Spark: which offsets
+
+
+@given(st.integers(0, 10**12), st.integers(-5, 10**5), st.integers(1, 10**4))
+def test_pieces_cover_a_range_once_in_order_and_none_is_too_long(start, length, most):
+    pieces = split(start, start + length, most)
+    assert [a for a, _ in pieces] == [start, *(b for _, b in pieces)][: len(pieces)]
+    assert sum(b - a for a, b in pieces) == max(length, 0)
+    assert all(0 < b - a <= most for a, b in pieces)
+    assert len(pieces) == max(0, -(-length // most))
+
+
+@pytest.fixture(scope="module")
+def log_place(tmp_path_factory):
+    """A log with offsets 30 to 99, a batch of 7 each, timestamp 10 x offset."""
+    path = tmp_path_factory.mktemp("logs") / "t-3"
+    with PartitionLog(path, LogConfig(segment_bytes=2000)) as log:
+        for first in range(0, 98, 7):
+            stamps = [10 * n for n in range(first, first + 7)]
+            log.append_durably(encode_values([b"%d" % n for n in range(7)], timestamps=stamps))
+        log.append_durably(encode_values([b"a", b"b"], timestamps=[980, 990]))
+        log.advance_start(30)
+    return Place("t", 3, str(path), True)
+
+
+OFFSETS = st.integers(30, 100)
+FILTERS = st.lists(
+    st.one_of(
+        st.tuples(st.just("offset"), st.sampled_from([">", ">=", "<", "<=", "="]), OFFSETS),
+        st.tuples(st.just("timestamp"), st.sampled_from([">", ">=", "="]), st.integers(0, 1100)),
+        st.tuples(st.just("value"), st.just("="), st.just(b"a")),
+        st.just(("", "", None)),
+    ),
+    max_size=4,
+)
+TESTS = {
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    "=": lambda a, b: a == b,
+}
+
+
+@settings(deadline=None)
+@given(start=OFFSETS, end=OFFSETS, most=st.integers(1, 40), filters=FILTERS)
+def test_the_ranges_hold_every_row_that_options_and_filters_let_through(
+    log_place, start, end, most, filters
+):
+    given_options = {
+        "path": log_place.path,
+        "startingOffsets": str(start),
+        "endingOffsets": f'{{"t": {{"3": {end}}}}}',
+        "MAXRECORDSPERPARTITION": str(most),
+    }
+    options = Options.of(given_options)
+    for each in filters:
+        options = options.narrowed(*each)
+    rows = []
+    for low, high in plan(log_place, options):
+        for batch in read_range(log_place, low, high, ["offset"]):
+            rows += batch["offset"].to_pylist()
+    assert len(rows) == len(set(rows))
+    assert set(rows) <= set(range(start, end))
+    for offset in range(start, end):
+        row = {"offset": offset, "timestamp": 10 * offset}
+        if all(TESTS[c](row[column], v) for column, c, v in filters if column in row):
+            assert offset in rows
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "no path is given"),
+        ({"path": "PATH", "startingOffset": "3"}, "no option 'startingOffset'"),
+        ({"path": "PATH", "startingOffsets": "soon"}, "startingOffsets is 'soon'"),
+        ({"path": "PATH", "startingOffsets": "-3"}, "startingOffsets is '-3'"),
+        ({"path": "PATH", "endingOffsets": '{"t": 5}'}, "endingOffsets is"),
+        ({"path": "PATH", "endingOffsets": '{"t": {"0": 1.5}}'}, "endingOffsets is"),
+        ({"path": "PATH", "endingTimestamp": "yesterday"}, "endingTimestamp is 'yesterday'"),
+        ({"path": "PATH", "maxRecordsPerPartition": "0"}, "maxRecordsPerPartition is '0'"),
+        ({"path": "PATH", "startingOffsets": "3", "startingTimestamp": "3"}, "both starting"),
+    ],
+)
+def test_a_bad_option_is_named_with_its_value(log_place, options, words):
+    options = {name: value.replace("PATH", log_place.path) for name, value in options.items()}
+    with pytest.raises(SourceError, match=words) as caught:
+        Options.of(options)
+    assert caught.value.fix
+
+
+def test_offsets_that_are_gone_or_to_come_are_refused(log_place):
+    for name, offset, words in (
+        ("startingOffsets", 29, "offset 29 of t-3 was deleted by retention; it holds 30 to 100"),
+        ("startingOffsets", 101, "offset 101 of t-3 is past the end"),
+        ("endingOffsets", 101, "offset 101 of t-3 is past the end"),
+    ):
+        with pytest.raises(SourceError, match=words):
+            plan(log_place, Options.of({"path": log_place.path, name: str(offset)}))
+
+
+def test_retention_during_a_read_is_an_error_and_not_a_smaller_count(tmp_path):
+    with PartitionLog(tmp_path / "t-0", LogConfig(segment_bytes=10_000)) as log:
+        for _ in range(100):
+            log.append_durably(encode_values([b"x" * 1000]))
+        place = Place("t", 0, str(tmp_path / "t-0"), True)
+        [(start, end)] = plan(place, Options.of({"path": place.path}))
+        log.advance_start(50)
+        with pytest.raises(SourceError, match="retention deleted records of t-0 from offset 0"):
+            list(read_range(place, start, end, ["value"]))
+        log.truncate_to(70)
+        with pytest.raises(SourceError, match="was cut back to offset 70"):
+            list(read_range(place, 50, end, ["value"]))
+
+
+# --- with Spark
+
+
+@pytest.fixture(scope="module")
+def spark():
+    spark = session()
+    yield spark
+    spark.stop()
+
+
+def load(spark, path, schema=None, **options):
+    reader = spark.read.format("craft2").options(**options)
+    return (reader.schema(schema) if schema else reader).load(str(path))
+
+
+def test_a_folder_of_logs_with_all_that_a_record_can_hold(spark, tmp_path):
+    headers = (("from", b"\xff\x00"), ("none", None))
+    config = LogConfig(max_message_bytes=30_000_000)
+    for number in (0, 1):
+        with PartitionLog(tmp_path / f"flights-{number}", config) as log:
+            records = [
+                Record(0, 1_700_000_000_123, b"\x00\xff", b"\xfe", headers),
+                Record(1, -1, None, None),
+                Record(2, 5, b"", b""),
+            ]
+            log.append_durably(encode(records, codec="zstd" if number else "none"))
+            control = [Record(0, 7, encode_control_key(1), b"\0\0\0\0\0\0")]
+            log.append_durably(encode(control, control=True, transactional=True))
+            log.append_durably(encode_values([b"h" * 20_000_000], timestamps=9))
+    rows = load(spark, tmp_path).orderBy("partition", "offset").collect()
+    assert [(r.topic, r.partition, r.offset) for r in rows] == [
+        ("flights", number, offset) for number in (0, 1) for offset in (0, 1, 2, 4)
+    ]
+    for first, none, empty, huge in (rows[:4], rows[4:]):
+        assert (bytes(first.key), bytes(first.value)) == (b"\x00\xff", b"\xfe")
+        assert first.timestamp.microsecond == 123_000
+        assert [(h.key, h.value and bytes(h.value)) for h in first.headers] == list(headers)
+        assert (none.key, none.value, none.timestamp, none.headers) == (None, None, None, [])
+        assert (bytes(empty.key), bytes(empty.value)) == (b"", b"")
+        assert len(huge.value) == 20_000_000
+    assert load(spark, tmp_path).where("partition = 1 and offset >= 2").count() == 2
+    assert load(spark, tmp_path).where("topic = 'other'").count() == 0
+
+
+def test_a_message_file_queue(spark, tmp_path):
+    with PartitionedQueue(tmp_path / "q", fsync=False) as queue:
+        sent = [queue.produce(f"k{n}", f"v{n}", timestamp=1000 + n) for n in range(40)]
+    rows = load(spark, tmp_path / "q", maxRecordsPerPartition="7").collect()
+    assert {(r.partition, r.offset): bytes(r.value) for r in rows} == {
+        place: f"v{n}".encode() for n, place in enumerate(sent)
+    }
+    late = load(spark, tmp_path / "q", startingTimestamp="1030")
+    assert late.where("timestamp >= timestamp_millis(1030)").count() == 10
+    assert load(spark, tmp_path / "q", endingTimestamp="1001").count() <= 40
+
+
+def test_columns_asked_for_are_the_only_ones_and_others_are_refused(spark, log_place):
+    frame = load(spark, log_place.path, schema="value binary, offset long")
+    assert frame.columns == ["value", "offset"]
+    assert frame.selectExpr("min(offset)", "max(offset)", "count(*)").collect() == [(30, 99, 70)]
+    with pytest.raises(Exception, match="there is no column 'offset' of type int"):
+        load(spark, log_place.path, schema="offset int").count()
+
+
+def test_each_piece_is_a_spark_partition(spark, log_place):
+    frame = load(spark, log_place.path, maxRecordsPerPartition="20")
+    assert frame.rdd.getNumPartitions() == 4
+    assert frame.count() == 70
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "words"),
+    [
+        ("nowhere", {}, "is no directory"),
+        (".", {}, "holds no queue and no log"),
+        ("t-3", {"offset": "3"}, "no option 'offset'"),
+        ("t-3", {"startingOffsets": "7"}, "was deleted by retention; it holds 30 to 100"),
+        ("t-3", {"startingOffsets": '{"u": {"0": 1}}'}, "names partition 0 of 'u'"),
+    ],
+)
+def test_spark_says_what_is_wrong_and_how_to_mend_it(
+    spark, log_place, tmp_path, path, options, words
+):
+    folder = os.path.dirname(log_place.path) if path == "t-3" else str(tmp_path)
+    with pytest.raises(Exception, match=words) as caught:
+        load(spark, os.path.join(folder, path), **options).count()
+    assert "Fix: " in str(caught.value)
+
+
+def test_a_log_that_grows_meanwhile_gives_a_prefix(spark, tmp_path):
+    stop = threading.Event()
+    log = PartitionLog(tmp_path / "t-0", LogConfig(flush_policy="never"))
+    log.append_durably(encode_values([b"x"] * 1000))
+
+    def write():
+        while not stop.is_set():
+            log.append_durably(encode_values([b"x" * 50] * 100))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(3):
+            before = log.end_offset
+            count, last = (
+                load(spark, tmp_path / "t-0").selectExpr("count(*)", "max(offset)").first()
+            )
+            assert before <= count == last + 1 <= log.end_offset
+    finally:
+        stop.set()
+        writer.join()
+    log.close()
+
+
+WRITE = """
+import os, sys
+from craft2.record_batch import encode_values
+from phase1_file_queue.partition_log import PartitionLog
+log = PartitionLog(sys.argv[1])
+for _ in range(10):
+    log.append_durably(encode_values([b"kept"] * 10))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_torn_tail_is_no_record_and_damage_is_an_error(spark, tmp_path):
+    path = tmp_path / "t-0"
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITE, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert writer.stdout.readline() == b"ready\n"
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.wait()
+    writer.stdin.close()
+    writer.stdout.close()
+    [segment] = path.glob("*.log")
+    end = load(spark, path).count()
+    assert end == 100
+    torn = encode_values([b"never acknowledged"] * 50)[:-9]
+    with segment.open("r+b") as file:
+        file.seek(PartitionLog(path, LogConfig(access="read")).size)
+        file.write(torn)
+    assert load(spark, path).count() == end
+    with segment.open("r+b") as file:
+        file.seek(90)
+        file.write(b"\xff")
+    with pytest.raises(Exception, match="damage"):
+        load(spark, path).count()
