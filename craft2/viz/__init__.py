@@ -1,7 +1,7 @@
 """Pictures of measurements and events, one function each, each a matplotlib figure."""
 
 from craft2.viz.latency import latency_distribution
-from craft2.viz.over_time import lag_over_time, latency_over_time
+from craft2.viz.over_time import lag_over_time, latency_over_time, rate_over_time
 from craft2.viz.segments import SegmentPicture, segment_map
 from craft2.viz.sizes import bytes_by_batch_size
 from craft2.viz.skew import partition_skew
@@ -14,6 +14,7 @@ __all__ = [
     "latency_distribution",
     "latency_over_time",
     "partition_skew",
+    "rate_over_time",
     "segment_map",
     "throughput_by_clients",
 ]

@@ -32,15 +32,33 @@ def lag_over_time(
     lags: name -> (seconds since the start, messages). marks: (second, words), such as
     (3.2, "killed"): a thin line with its words at the top.
     """
-    chart, axes = new_chart(title, "seconds", "messages not yet handled")
-    colours = colour_of(lags)
+    return _over_time(lags, title, "messages not yet handled", marks)
+
+
+def rate_over_time(
+    rates: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    title: str = "Throughput over time",
+    marks: Sequence[tuple[float, str]] = (),
+) -> Chart:
+    """One line a process: messages a second; `rates` and `marks` as in `lag_over_time`."""
+    return _over_time(rates, title, "messages a second", marks)
+
+
+def _over_time(
+    lines: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    title: str,
+    y_label: str,
+    marks: Sequence[tuple[float, str]],
+) -> Chart:
+    chart, axes = new_chart(title, "seconds", y_label)
+    colours = colour_of(lines)
     ends = []
-    for name, (seconds, messages) in lags.items():
-        axes.plot(seconds, messages, color=colours[name], linewidth=2, drawstyle="steps-post")
+    for name, (seconds, values) in lines.items():
+        axes.plot(seconds, values, color=colours[name], linewidth=2)
         if len(seconds):
-            ends.append((name, float(seconds[-1]), float(messages[-1]), colours[name]))
+            ends.append((name, float(seconds[-1]), float(values[-1]), colours[name]))
     axes.set_ylim(bottom=0)
-    last = [seconds[-1] for seconds, _ in lags.values() if len(seconds)]
+    last = [seconds[-1] for seconds, _ in lines.values() if len(seconds)]
     axes.set_xlim(0, 1.04 * max([0.1, *last, *(second for second, _ in marks)]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     _mark(axes, marks)

@@ -55,8 +55,7 @@ class Worker:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (read when the worker has failed)
         self._process = subprocess.Popen(
             # -P keeps the notebook's folder off the module path: PYTHONPATH says whose code runs.
-            [sys.executable, "-P", "-m", __name__]
-            + [str(limit_s), self._name, *map(str, arguments)],
+            [sys.executable, "-P", "-m", __name__, str(limit_s), self._name, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
