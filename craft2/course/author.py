@@ -34,6 +34,7 @@ from craft2.errors import Craft2Error
 
 CELL_TIMEOUT_S = 60
 _KERNELSPEC = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+_WIDGETS = "application/vnd.jupyter.widget-view+json"  # of objects that ended with their kernel
 
 
 class NotebookFailedError(Craft2Error):
@@ -77,6 +78,7 @@ def clean(notebook: nbformat.NotebookNode) -> None:
             number += 1
             cell.execution_count = number
             for output in cell.outputs:
+                output.get("data", {}).pop(_WIDGETS, None)
                 if output.output_type == "execute_result":
                     output.execution_count = number
         cell.metadata = nbformat.from_dict(kept)
