@@ -110,6 +110,11 @@ def test_rates_are_those_of_the_last_second():
     seconds, rates = model.rates()[PRODUCER]
     assert seconds == [0, 0.5, 1, 1.5, 2, 2.5, 3]
     assert rates == [0] + [100] * 6
+    model.tick(5.0)  # a machine that was busy for two seconds
+    assert model.rates()[PRODUCER][1][-1] == 0
+    model.acknowledged(PRODUCER, [(9, n) for n in range(60)])
+    model.tick(8.0)
+    assert model.rates()[PRODUCER][1][-1] == 20
 
 
 class Fake:

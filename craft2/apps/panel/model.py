@@ -36,7 +36,7 @@ from enum import StrEnum
 PRODUCER = "producer"
 GROUPS = ("archive", "billing")
 LIMIT_S = 300.0  # a run that nobody stops stops itself
-_WINDOW_S = 1.0  # a rate is that of the last second
+_WINDOW_S = 1.0  # a rate is that of the last second, or since the sample before if that is longer
 
 
 class Button(StrEnum):
@@ -160,12 +160,12 @@ class PanelModel:
         return len(self.known) - len(self.handled[group])
 
     def rates(self) -> dict[str, tuple[list[float], list[float]]]:
-        """name -> (seconds, messages a second), each rate that of the second before."""
+        """name -> (seconds, messages a second), each rate that of the last second or so."""
         rates: dict[str, tuple[list[float], list[float]]] = {}
         for name, counts in self.counts.items():
             first, values = 0, []
             for now, second in enumerate(self.seconds):
-                while second - self.seconds[first] > _WINDOW_S:
+                while first + 1 < now and second - self.seconds[first + 1] >= _WINDOW_S:
                     first += 1
                 passed = second - self.seconds[first]
                 values.append((counts[now] - counts[first]) / passed if passed else 0.0)
