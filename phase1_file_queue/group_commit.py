@@ -93,7 +93,29 @@ class GroupCommit(Generic[Item, Outcome]):
                     self._pass_on()
 
     def _lead(self) -> None:
-        """Append and sync what is waiting now; pass the lead on; begin to wake the group."""
+        """Make durable what is waiting; pass the lead on; begin to wake those who may go."""
+        group = self._make_durable()
+        with self._mutex:
+            self._done += [waiter for waiter in group if not waiter.leads]
+            self._pass_on()  # first, so that the next sync begins while this group wakes
+        self._wake_next()
+
+    # EXERCISE 3.1 group commit
+    def _make_durable(self) -> list[_Waiter[Item, Outcome]]:
+        """Append and sync what is waiting, all at once; return the waiters whose wait is over.
+
+        `self._waiting` is the list of those who wait. Other threads add to it at any time, also
+        while this function works; they hold `self._mutex` for that moment. Those who are left in it
+        form the next group. They must be able to come while the disk works.
+
+        `self._append(items)` writes the `.item` of many waiters, in their order, with one write. It
+        returns an outcome for each (for some perhaps an error that concerns it alone). What it has
+        written before `self._flush()` is called is on the disk when that returns.
+
+        Each waiter returned has its `.outcome`. If append or flush raises anything at all
+        (BaseException), that error is the outcome of the whole group: nobody knows what is on disk.
+        """
+        # BEGIN SOLUTION
         with self._mutex:
             group, self._waiting = self._waiting, []
         outcomes: Sequence[Outcome | BaseException]
@@ -104,10 +126,8 @@ class GroupCommit(Generic[Item, Outcome]):
             outcomes = [error] * len(group)
         for waiter, outcome in zip(group, outcomes, strict=True):
             waiter.outcome = outcome
-        with self._mutex:
-            self._done += [waiter for waiter in group if not waiter.leads]
-            self._pass_on()  # first, so that the next sync begins while this group wakes
-        self._wake_next()
+        return group
+        # END SOLUTION
 
     def _wake_next(self) -> None:
         while self._done:

@@ -153,13 +153,21 @@ class OffsetIndex(_MappedEntries):
         """Note that the batch that begins with `offset` lies at `position`."""
         self._write(_ENTRY.pack(offset - self.base_offset, position))
 
+    # EXERCISE 3.2 sparse index lookup
     def lookup(self, offset: int) -> tuple[int, int]:
-        """(offset, position) of the last entry at or before `offset`; the segment's start if none.
+        """(offset, position) of the last entry at or before `offset`.
 
-        The batch that holds `offset` lies at that position or after it.
+        offset: one of this segment, so `self.base_offset` or more.
+        The batch that holds `offset` lies at that position or behind it, never before it. Where no
+        entry is at or before `offset`, that is where the segment starts: `self.base_offset` at 0.
+
+        There are `self.count` entries, numbered from 0, and `self.entry(number)` reads one. Their
+        offsets grow, and there may be 250,000: read no more than some twenty of them.
         """
-        number = bisect_right(range(self.count), offset, key=self._offset)
-        return self.entry(number - 1) if number else (self.base_offset, 0)
+        # BEGIN SOLUTION
+        behind = bisect_right(range(self.count), offset, key=self._offset)
+        return self.entry(behind - 1) if behind else (self.base_offset, 0)
+        # END SOLUTION
 
     def last_position(self) -> int:
         """The position of the last entry, 0 without one."""

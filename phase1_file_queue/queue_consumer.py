@@ -4,8 +4,9 @@
 
 A committed offset is the *next one to read*, here and everywhere else in this project. It is
 written after the handler has returned, so a consumer that dies in between sees that message again:
-at least once. Each partition belongs to one thread, which keeps its order; each group has its own
-files, so groups do not notice each other.
+at least once. Each partition belongs to one thread, which keeps its order; or all threads work on
+every partition (`in_order=False`), and `commit_tracker` says what may be committed. Each group has
+its own files, so groups do not notice each other.
 
 >>> import tempfile
 >>> from phase1_file_queue.partitioned_queue import PartitionedQueue
@@ -33,6 +34,7 @@ from craft2.clock import Clock, SystemClock
 from craft2.disk import Disk, RealDisk
 from craft2.errors import Craft2Error
 from craft2.events import Emitter
+from phase1_file_queue.commit_tracker import CommitTracker
 from phase1_file_queue.message_file import Message
 from phase1_file_queue.partitioned_queue import PartitionedQueue
 from phase1_file_queue.publish import publish
@@ -63,7 +65,10 @@ class QueueConsumer:
 
     root: the queue's directory, which must exist.
     group: any name that can be a file name.
-    threads: how many work at once after `start`; partition p belongs to thread p modulo threads.
+    threads: how many work at once after `start`.
+    in_order: partition p belongs to thread p modulo threads, so its messages are handled one after
+        the other. If false, every thread takes the next message of any partition: a slow message
+        holds up no other, and later ones may be finished before it.
     errors: partition -> why it stopped; empty as long as all is well.
     events: told of each commit and each partition that stops, once `start` is at work.
 
@@ -79,6 +84,7 @@ class QueueConsumer:
         group: str,
         threads: int = 4,
         *,
+        in_order: bool = True,
         disk: Disk | None = None,
         clock: Clock | None = None,
         events: Emitter | None = None,
@@ -113,23 +119,29 @@ class QueueConsumer:
                 )
             self._committed = [self._load(p) for p in range(self._queue.num_partitions)]
             opened.pop_all()
-        self._position = list(self._committed)
+        self._position = list(self._committed)  # the next offset to take
+        self._trackers = [CommitTracker(offset) for offset in self._committed]
+        self._taking = [threading.Lock() for _ in self._committed]  # guards these two
+        self._saving = [threading.Lock() for _ in self._committed]  # guards _committed and its file
         self._stop = threading.Event()
-        self._thread_count = min(threads, self._queue.num_partitions)
+        self._in_order = in_order
+        self._thread_count = min(threads, self._queue.num_partitions) if in_order else threads
         self._threads: list[threading.Thread] = []
         self._next_poll = 0
 
     def start(self, handler: Callable[[Message], object]) -> None:
-        """Call `handler` with every message, in the order of its partition, on the threads.
+        """Call `handler` with every message on the threads; see `in_order`.
 
-        A message is committed when its handler has returned. If it raises, the partition stops
-        there, without a commit; the reason is in `errors` and in the log; the others go on.
+        A message is committed when its handler has returned, and that of every message before it.
+        If one raises, the partition stops, with nothing committed from there on; the reason is in
+        `errors` and in the log; the others go on.
         """
         if self._threads:
             raise ConsumerMisused("the consumer is already started", "call stop() first")
         self._stop.clear()
         self.errors = {}
         self._position = list(self._committed)
+        self._trackers = [CommitTracker(offset) for offset in self._committed]
         self._threads = [
             threading.Thread(
                 target=self._run, args=(handler, number), name=f"{self.group}-{number}", daemon=True
@@ -150,6 +162,8 @@ class QueueConsumer:
             return
         for thread in self._threads:
             thread.join()
+        if self._threads:
+            self._position = list(self._committed)  # what was not committed comes again
         self._threads = []
 
     def poll(self, max_messages: int = 500) -> list[Message]:
@@ -234,7 +248,8 @@ class QueueConsumer:
         self.close()
 
     def _run(self, handler: Callable[[Message], object], number: int) -> None:
-        mine = range(number, self._queue.num_partitions, self._thread_count)
+        partitions = range(self._queue.num_partitions)
+        mine = partitions[number :: self._thread_count] if self._in_order else partitions
         while not self._stop.is_set():
             busy = False
             for partition in mine:
@@ -244,12 +259,15 @@ class QueueConsumer:
                 self._clock.wait(self._stop, IDLE_WAIT_S)
 
     def _handle_next(self, handler: Callable[[Message], object], partition: int) -> bool:
-        """Read, handle and commit one message; False if there is none or it failed."""
+        """Take, handle and finish one message; False if there is none or it failed."""
         offset = self._position[partition]
         try:
-            message = self._queue.read(partition, offset)
-            if message is None:
-                return False
+            with self._taking[partition]:
+                offset = self._position[partition]
+                message = self._queue.read(partition, offset)
+                if message is None:
+                    return False
+                self._position[partition] = offset + 1
             try:
                 handler(message)
             except (Exception, SystemExit) as error:  # sys.exit would end the thread in silence
@@ -258,11 +276,14 @@ class QueueConsumer:
                     f"{partition}, offset {offset}; the partition stands still there",
                     "mend the handler and start again: the message will come again",
                 ) from error
-            self._position[partition] = offset + 1
-            self._save(partition, offset + 1)
-            self._tell("commit", partition, offset + 1, "the handler returned")
+            with self._taking[partition]:
+                safe = self._trackers[partition].finish(offset)
+            with self._saving[partition]:
+                if safe > self._committed[partition]:  # else another thread saved a later one
+                    self._save(partition, safe)
+                    self._tell("commit", partition, safe, "the handlers before it returned")
         except Craft2Error as error:
-            self.errors[partition] = error
+            self.errors.setdefault(partition, error)
             _log.error("%s", error)
             self._tell("stop", partition, offset, str(error))
             return False

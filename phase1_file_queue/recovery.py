@@ -14,6 +14,9 @@ How to tell them apart, at the first byte that does not continue the log:
    never arrived, and the file system shows zeros in their place, while a later write arrived. If
    there are such zeros, the records behind them were not promised either: they are cut, but kept
    in a file beside the log, and reported. Without such zeros: damage.
+4. Nothing valid follows in this file, but segments with batches come after it. The same as 3 (they
+   are kept as well), and one thing more is explained by a crash: a file that ends in the middle of
+   a batch, since its new size never arrived. Otherwise: damage.
 """
 
 from __future__ import annotations
@@ -146,26 +149,7 @@ def lost_sector(file: File, damage: Damage, end: int) -> bool:
     return False
 
 
-def judge(path: str, file: File, size: int, damage: Damage, flushed: int, later: bool) -> Cut:
-    """Decide what the damage at the end of the good part is; see the module.
-
-    later: whether segments with batches follow this one.
-    Returns the cut to make (nothing is cut here); raises CorruptLog if none may be made.
-    """
-    if damage.offset < flushed:
-        raise corrupt(path, damage, f"records up to offset {flushed - 1} had been flushed")
-    follows = _what_follows(file, size, damage)
-    kept_as = None
-    if follows is not None:
-        if not lost_sector(file, damage, follows):
-            raise corrupt(path, damage, f"a valid batch follows at byte {follows}")
-        kept_as = f"{path}.{damage.position}.cut"
-    elif later and not (damage.short or lost_sector(file, damage, size)):
-        raise corrupt(path, damage, "valid segments follow")
-    return Cut(path, damage.position, size - damage.position, damage.offset, kept_as)
-
-
-def _what_follows(file: File, size: int, damage: Damage) -> int | None:
+def what_follows(file: File, size: int, damage: Damage) -> int | None:
     """The position of a valid batch behind the damage, if there is one.
 
     A batch that was cut short, with a header that fits, may hold another batch in its records (a
@@ -180,6 +164,43 @@ def _what_follows(file: File, size: int, damage: Damage) -> int | None:
             if torn.base_offset == damage.offset:
                 return find_valid_batch(file, damage.position + 1, size, torn.next_offset, 1)
     return find_valid_batch(file, damage.position + 1, size, damage.offset)
+
+
+def kept_path(path: str, damage: Damage) -> str:
+    """Where whole batches that are cut off are kept."""
+    return f"{path}.{damage.position}.cut"
+
+
+# EXERCISE 3.3 a torn tail, or damage?
+def judge(path: str, file: File, size: int, damage: Damage, flushed: int, later: bool) -> Cut:
+    """Decide what the first damage of a segment is: return the cut to make, or raise.
+
+    path, file, size: the segment's file. Look at it only; the cutting is done by who asks.
+    damage: where the log stops being whole, at byte `.position`, in place of offset `.offset`.
+    flushed: every record before this offset had been synced, and promised.
+    later: whether segments with batches come after this one.
+
+    Rules 1 to 4 are at the top of this file. What helps: `what_follows(file, size, damage)`, the
+    position of a valid batch behind the damage, or None; `lost_sector(file, damage, end)`, whether
+    the zeros of a lost write lie between the damage and `end`; and `damage.short`.
+
+    Returns `Cut(path, position, bytes, offset, kept_as)` for everything from the damage on;
+    `kept_as` is `kept_path(path, damage)` if a valid batch is among it, else None. Where nothing
+    may be cut: `raise corrupt(path, damage, "why")`.
+    """
+    # BEGIN SOLUTION
+    if damage.offset < flushed:
+        raise corrupt(path, damage, f"records up to offset {flushed - 1} had been flushed")
+    follows = what_follows(file, size, damage)
+    kept_as = None
+    if follows is not None:
+        if not lost_sector(file, damage, follows):
+            raise corrupt(path, damage, f"a valid batch follows at byte {follows}")
+        kept_as = kept_path(path, damage)
+    elif later and not (damage.short or lost_sector(file, damage, size)):
+        raise corrupt(path, damage, "valid segments follow")
+    return Cut(path, damage.position, size - damage.position, damage.offset, kept_as)
+    # END SOLUTION
 
 
 def corrupt(path: str, damage: Damage, why: str) -> CorruptLog:

@@ -15,6 +15,9 @@ from craft2.course.exercises import EXERCISES
 from craft2.course.splice import indented, splice
 from craft2.course.workbook import start
 
+EXERCISE_IDS = list(EXERCISES)
+ALL = ", ".join(EXERCISE_IDS)  # as `begin` lists them
+ALL_BUT_FIRST = ", ".join(EXERCISE_IDS[1:])
 NOTEBOOKS = Path(__file__).parents[1] / "data" / "notebooks"
 
 

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from craft2.course.exercises import a_keys_partition, atomic_publish
+from craft2.course.exercises import (
+    a_keys_partition,
+    atomic_publish,
+    group_commit,
+    safe_offset,
+    sparse_lookup,
+    torn_tail,
+)
 from craft2.course.exercises.exercise import Exercise
 from craft2.errors import Craft2Error
 
 EXERCISES: dict[str, Exercise] = {
-    e.id: e for e in (a_keys_partition.EXERCISE, atomic_publish.EXERCISE)
+    module.EXERCISE.id: module.EXERCISE
+    for module in (
+        a_keys_partition,
+        atomic_publish,
+        safe_offset,
+        group_commit,
+        sparse_lookup,
+        torn_tail,
+    )
 }
 
 
