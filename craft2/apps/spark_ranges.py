@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -59,7 +59,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """The options as read, and what filters have added to them."""
+    """The options as read."""
 
     path: str
     start: Offsets = EARLIEST
@@ -67,11 +67,6 @@ class Options:
     start_ms: int | None = None
     end_ms: int | None = None
     most: int = 500_000  # records in a range
-    topics: frozenset[str] | None = None  # None: all
-    partitions: frozenset[int] | None = None
-    at_least: int = 0  # offsets that a filter asks for
-    before: int = 2**63
-    not_before_ms: int | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
@@ -98,28 +93,6 @@ class Options:
             _number(read, "endingTimestamp", None, 0),
             _number(read, "maxRecordsPerPartition", cls.most, 1) or cls.most,
         )
-
-    def narrowed(self, column: str, comparison: str, value: Any) -> Options:
-        """These options and a filter; the same if it says nothing about what to read.
-
-        Only a range that holds every row the filter lets through: Spark applies it again.
-        """
-        wanted = frozenset(value if comparison == "in" else (value,))
-        if column == "topic" and comparison in ("=", "in"):
-            return replace(self, topics=wanted if self.topics is None else wanted & self.topics)
-        if column == "partition" and comparison in ("=", "in"):
-            known = self.partitions
-            return replace(self, partitions=wanted if known is None else wanted & known)
-        if column == "offset" and comparison in ("=", ">", ">=", "<", "<="):
-            low, high = self.at_least, self.before
-            if comparison in ("=", ">", ">="):
-                low = max(low, value + (comparison == ">"))
-            if comparison in ("=", "<", "<="):
-                high = min(high, value + (comparison != "<"))
-            return replace(self, at_least=low, before=high)
-        if column == "timestamp" and comparison in ("=", ">", ">="):
-            return replace(self, not_before_ms=max(value, self.not_before_ms or 0))
-        return self
 
 
 def _number(read: Mapping[str, str], name: str, default: int | None, least: int) -> int | None:
@@ -157,7 +130,7 @@ def _offsets(read: Mapping[str, str], name: str, default: int) -> Offsets:
 
 
 def open_places(options: Options) -> list[Place]:
-    """The partitions under the path that the filters leave. Raises SourceError if none is there."""
+    """The partitions under the path. Raises SourceError if there is none."""
     root = Path(options.path)
     if (root / "queue.json").exists():
         with PartitionedQueue.existing(root) as queue:
@@ -176,12 +149,7 @@ def open_places(options: Options) -> list[Place]:
             "name a queue's directory, a log's, or a folder of logs named <topic>-<partition>",
         )
     _check_names(options, found)
-    return [
-        place
-        for place in found
-        if (options.topics is None or place.topic in options.topics)
-        and (options.partitions is None or place.partition in options.partitions)
-    ]
+    return found
 
 
 def _log_place(directory: Path) -> Place | None:
@@ -226,9 +194,7 @@ def plan(place: Place, options: Options) -> list[tuple[int, int]]:
             start = reader.offset_at(options.start_ms, end)
         if options.end_ms is not None:
             stop = reader.offset_at(options.end_ms, end)
-        if options.not_before_ms is not None:
-            start = max(start, reader.offset_at(options.not_before_ms, end))
-    return split(max(start, options.at_least), min(stop, options.before), options.most)
+    return split(start, stop, options.most)
 
 
 def _bound(place: Place, offsets: Offsets, default: int) -> int:

@@ -17,13 +17,14 @@ has null there.
     endingTimestamp         instead: up to, without, the first record not earlier than that
     maxRecordsPerPartition  a longer range is split into several Spark partitions; 500000
 
-**What is read is decided when the query is planned**: where each partition starts and ends then.
-Records that arrive later are not in the result, and if retention deletes records before they are
-read, the query fails. A wrong count never comes out.
+**What is read is decided by a DataFrame's first query**: where each partition starts and ends at
+that moment. Records that arrive later are not in its results (`load()` again to see them), and if
+retention deletes records before they are read, the query fails. A wrong count never comes out.
 
-**Filters** on topic, partition, offset and `timestamp >=` narrow what is read. **Columns**: Spark
-does not tell a Python source which ones a query needs; `.schema("offset long, value binary")`
-before `load()` reads only those.
+**Columns**: Spark does not tell a Python source which ones a query needs;
+`.schema("offset long, value binary")` before `load()` reads only those. **Filters** are applied by
+Spark to what was read; to read less, use the options. (A Python source can be told of filters, but
+Spark 4.2 then keeps them for later queries of the same DataFrame that have none: a wrong count.)
 
 Source: https://spark.apache.org/docs/latest/api/python/tutorial/sql/python_data_source.html;
 the names of the options: https://spark.apache.org/docs/latest/structured-streaming-kafka-integration.html
@@ -32,22 +33,10 @@ the names of the options: https://spark.apache.org/docs/latest/structured-stream
 # mypy: allow-untyped-calls, allow-subclassing-any
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -81,7 +70,6 @@ SCHEMA = StructType(
 
 def register(session: SparkSession) -> None:
     """Make the format `craft2` known to a session; `craft2.apps.spark.session` has done it."""
-    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     session.dataSource.register(Craft2DataSource)
 
 
@@ -125,12 +113,6 @@ class Craft2Reader(DataSourceReader):
         self._options = options
         self._columns = columns
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
-        """Read less where a filter allows it. Spark applies every filter again, so none is lost."""
-        for each in filters:
-            self._options = self._options.narrowed(*_understood(each))
-            yield each
-
     def partitions(self) -> list[Range]:
         return [
             Range(place, start, end)
@@ -141,23 +123,3 @@ class Craft2Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, Range):  # where there is no range, Spark asks once all the same
             yield from read_range(partition.place, partition.start, partition.end, self._columns)
-
-
-def _understood(each: Filter) -> tuple[str, str, Any]:
-    """(column, comparison, value) of a filter; ("", "", None) for one that narrows nothing."""
-    comparisons = {
-        EqualTo: "=",
-        In: "in",
-        GreaterThan: ">",
-        GreaterThanOrEqual: ">=",
-        LessThan: "<",
-        LessThanOrEqual: "<=",
-    }
-    comparison = comparisons.get(type(each))
-    if comparison is None:
-        return "", "", None
-    value = each.value  # type: ignore[attr-defined]
-    if isinstance(value, datetime):
-        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-        value = int(moment.timestamp() * 1000)
-    return ".".join(each.attribute), comparison, value  # type: ignore[attr-defined]
