@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -33,7 +34,7 @@ def check(module: ModuleType) -> str:
         _judge(module, case)
     return (
         f"{cases} damaged segments, each cut, kept or reported as the rules say; and after "
-        f"{_with_crashes()} crashes a log opened with everything that had been acknowledged"
+        f"{_with_crashes(module)} crashes a log opened with everything that had been acknowledged"
     )
 
 
@@ -121,17 +122,15 @@ def _why(case: _Case) -> str:
     return "a crash explains this: a log that does not open after it is of no use"
 
 
-def _with_crashes() -> int:
+def _with_crashes(module: ModuleType) -> int:
     """A log of small segments, crashed before every step: it opens, and keeps its promises."""
-    from phase1_file_queue.log_config import LogConfig
-    from phase1_file_queue.partition_log import PartitionLog
-
-    config = LogConfig(segment_bytes=1500, flush_policy="never", max_index_bytes=96)
+    logs: Any = importlib.import_module(f"{module.__package__}.partition_log")
+    config = logs.LogConfig(segment_bytes=1500, flush_policy="never", max_index_bytes=96)
     promised: list[int] = []
 
     def run(disk: FaultyDisk) -> None:
         promised[:] = [0]
-        log = PartitionLog("/flights-0", config, disk=disk)
+        log = logs.PartitionLog("/flights-0", config, disk=disk)
         for number in range(4):
             log.append_as_leader(encode_values([b"flight %d " % number * 80]), 0)
             if number == 1:
@@ -141,7 +140,7 @@ def _with_crashes() -> int:
     for words, disk in crash_points(run, outcomes=2):
         count += 1
         doing(f"opening a log, {words}")
-        end = PartitionLog("/flights-0", config, disk=disk).end_offset
+        end = logs.PartitionLog("/flights-0", config, disk=disk).end_offset
         that(
             f"records of the log, {words}",
             end >= promised[0],
