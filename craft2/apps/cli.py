@@ -73,6 +73,20 @@ def grade(
 
 
 @app.command()
+def report(
+    folder: Folder = None,
+    out: Annotated[
+        Path | None, typer.Option(help="where to write it; default: report.html in the workbook")
+    ] = None,
+) -> None:
+    """Write one HTML page: what you solved, your charts, your numbers beside reported ones."""
+    from craft2.apps.report import write_report
+    from craft2.course.edition import Edition
+
+    typer.echo(f"written: {write_report(Edition.require(folder), out)}")
+
+
+@app.command()
 def hint(exercise: ExerciseId) -> None:
     """The next hint for an exercise."""
     from craft2.course.edition import Edition

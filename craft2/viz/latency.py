@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from craft2.viz.style import Chart, colour_of, label_line_ends, log_y, new_chart, plain_rows
+from craft2.viz.style import (
+    Chart,
+    colour_of,
+    label_line_ends,
+    line_name,
+    log_y,
+    new_chart,
+    plain_rows,
+    policies_of,
+)
 
 STORED = (("p50_ms", 50.0), ("p95_ms", 95.0), ("p99_ms", 99.0), ("p999_ms", 99.9))
 
@@ -57,12 +66,13 @@ def _from_samples(samples: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
 
 
 def _from_rows(rows: Any) -> dict[str, tuple[Any, Any]]:
-    """The newest row of each backend and number of clients."""
+    """The newest row of each backend, fsync policy and number of clients."""
     plain = [row for row in plain_rows(rows) if row["p50_ms"] is not None]
     several = len({row["clients"] for row in plain}) > 1
+    policies = policies_of(plain)
     lines = {}
     for row in plain:
-        name = row["backend"]
+        name = line_name(row["backend"], row["fsync_policy"], policies)
         if several:
             name += f", {row['clients']} client{'s' if row['clients'] > 1 else ''}"
         points = [(p, row[column]) for column, p in STORED if row[column] is not None]

@@ -86,6 +86,21 @@ def plain_rows(rows: Any) -> list[dict[str, Any]]:
     return [_plain(row) for row in rows]
 
 
+def policies_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+    """backend -> the fsync policies it was measured with, both in order of first appearance."""
+    policies: dict[str, list[str]] = {}
+    for row in rows:
+        seen = policies.setdefault(row["backend"], [])
+        if row["fsync_policy"] not in seen:
+            seen.append(row["fsync_policy"])
+    return policies
+
+
+def line_name(backend: str, policy: str, policies: dict[str, list[str]]) -> str:
+    """The name of a line: the backend, and its policy if it has several."""
+    return backend if len(policies[backend]) == 1 else f"{backend}, fsync {policy or '?'}"
+
+
 def _plain(row: Any) -> dict[str, Any]:
     if isinstance(row, dict):
         return row

@@ -13,9 +13,11 @@ from craft2.viz.style import (
     Chart,
     colour_of,
     label_line_ends,
+    line_name,
     log_y,
     new_chart,
     plain_rows,
+    policies_of,
     short,
 )
 
@@ -38,12 +40,11 @@ def throughput_by_clients(
     `known` is a name and a rate from elsewhere, drawn as a dotted line.
     """
     rates: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    policies: dict[str, list[str]] = defaultdict(list)
-    for row in plain_rows(rows):
-        backend, policy = row["backend"], row["fsync_policy"]
-        if policy not in policies[backend]:
-            policies[backend].append(policy)
-        rates[backend, policy][row["clients"]].append(row["messages_per_s"])
+    plain = plain_rows(rows)
+    policies = policies_of(plain)
+    for row in plain:
+        line = row["backend"], row["fsync_policy"]
+        rates[line][row["clients"]].append(row["messages_per_s"])
     chart, axes = new_chart(title, "clients", "messages a second")
     colours = colour_of(policies)
     ends = []
@@ -58,7 +59,7 @@ def throughput_by_clients(
         for n in clients:
             if len(by_clients[n]) > 1:
                 axes.plot([n] * len(by_clients[n]), by_clients[n], ".", color=colour, alpha=0.4)
-        name = backend if len(policies[backend]) == 1 else f"{backend}, fsync {policy or '?'}"
+        name = line_name(backend, policy, policies)
         ends.append((name, float(clients[-1]), medians[-1], colour))
 
     every_n = sorted({n for by_clients in rates.values() for n in by_clients})

@@ -9,7 +9,7 @@ import signal
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jupyter_client.manager import KernelManager
 
@@ -152,6 +152,7 @@ class StillClock(ManualClock):
 steps = st.sampled_from([*Button, *Button, "look", "wait", "ack", "crash", "no memory"])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(steps, st.sampled_from((PRODUCER, *GROUPS)))))
 def test_whatever_is_pressed_the_processes_are_those_the_model_says(actions):
     computer, trouble, clock = {}, [], StillClock()

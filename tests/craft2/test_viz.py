@@ -26,6 +26,10 @@ def rows(backends=("file queue", "log"), factor=30):
     ]
 
 
+def fields_of(result):
+    return {name: getattr(result, name) for name in ("backend", "clients", "fsync_policy")}
+
+
 def lines(chart):
     """The drawn lines as (x values, y values), without the dots of single runs."""
     return [
@@ -86,7 +90,10 @@ def test_policies_of_a_backend_are_lines_of_their_own_in_its_colour():
     solid, dashed, other = chart.axes[0].lines
     assert solid.get_color() == dashed.get_color() != other.get_color()
     assert solid.get_linestyle() == other.get_linestyle() != dashed.get_linestyle()
-    assert set(labels(chart)) == {"queue, fsync every message", "queue, fsync never", "log"}
+    names = {"queue, fsync every message", "queue, fsync never", "log"}
+    assert set(labels(chart)) == names
+    alone = [row(**fields_of(each), p50_ms=1.0) for each in some if each.clients == 1]
+    assert set(labels(latency_distribution(alone))) == names
 
 
 def test_names_that_would_overlap_are_pushed_apart():

@@ -128,11 +128,23 @@ class Results:
 
         Raises `ResultsError` naming the first file that is not Parquet or has another schema.
         """
+        table, problems = self.readable()
+        if problems:
+            raise problems[0]
+        return table
+
+    def readable(self) -> tuple[pa.Table, list[ResultsError]]:
+        """The rows of the files that can be read, as `table` has them, and why others cannot be."""
         import pyarrow as pa
 
-        tables = [self._read(file) for file in self.files()]
-        whole = pa.concat_tables(tables) if tables else schema().empty_table()
-        return whole.sort_by([("when_ms", "ascending"), ("run", "ascending")])
+        tables, problems = [schema().empty_table()], []
+        for file in self.files():
+            try:
+                tables.append(self._read(file))
+            except ResultsError as error:
+                problems.append(error)
+        order = [("when_ms", "ascending"), ("run", "ascending")]
+        return pa.concat_tables(tables).sort_by(order), problems
 
     def spark(self, session: SparkSession) -> DataFrame:
         """All rows as a Spark DataFrame.  Raises as `table` does."""
