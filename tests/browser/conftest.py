@@ -60,7 +60,7 @@ def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab
             start_new_session=True,
         )
     try:
-        yield Lab(_address(server, log), clone / "workbook")
+        yield Lab(_address(server, log), clone / "workbook", server.pid)
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.wait(timeout=60)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Locator, Page
+import psutil
+from playwright.sync_api import Locator, Page, expect
 
 LIMIT_S = 240
 
@@ -19,6 +22,13 @@ class Lab:
 
     address: str
     workbook: Path
+    pid: int  # of `make lab`
+
+    def workers(self) -> int:
+        """How many processes that a notebook started are running."""
+        family = psutil.Process(self.pid).children(recursive=True)
+        name = "craft2.apps.lessons.processes"
+        return sum(name in process.cmdline() for process in family if process.is_running())
 
     def cells(self, notebook: str) -> list[dict[str, Any]]:
         """The code cells of a notebook as saved; ValueError in the middle of a save."""
@@ -83,6 +93,18 @@ class LabPage:
                 return cells
         raise AssertionError(f"{name} did not end within {LIMIT_S} s")
 
+    def wait_until(self, reached: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not reached():
+            assert time.monotonic() < deadline, f"waited {LIMIT_S} s for {what}"
+            self.page.wait_for_timeout(200)
+
+    def press(self, button: str, status: str) -> None:
+        """Click a button of the live panel; wait until its line matches `status`."""
+        self.page.get_by_role("button", name=button, exact=True).click()
+        line = self.page.locator(".jp-OutputArea .widget-label").first
+        expect(line).to_have_text(re.compile(status), timeout=60_000)
+
     def sees(self, *texts: str) -> None:
         """Every text is in an output or a text cell of the open notebook, and its pictures load."""
         notebook = self.page.locator(".jp-Notebook").locator("visible=true")
@@ -115,7 +137,4 @@ class LabPage:
         self.wait_for(".jp-Terminal .xterm-screen").click()
         self.page.wait_for_timeout(1000)
         self.page.keyboard.type(command + "\n")
-        deadline = time.monotonic() + LIMIT_S
-        while text not in done.read_text():
-            assert time.monotonic() < deadline, f"{command!r} did not do its work"
-            self.page.wait_for_timeout(200)
+        self.wait_until(lambda: text in done.read_text(), command)

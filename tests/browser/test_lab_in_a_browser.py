@@ -6,6 +6,7 @@ from lab_page import errors
 
 FIRST = "00_start_here.ipynb"
 SECOND = "01_a_file_per_message.ipynb"
+THIRD = "02_offsets_and_crashes.ipynb"
 
 
 def test_a_new_learner_runs_00_and_01_and_turns_two_exercises_green(lab, page):
@@ -43,3 +44,23 @@ def test_a_new_learner_runs_00_and_01_and_turns_two_exercises_green(lab, page):
     page.page.reload()
     page.open_notebook(SECOND)
     page.sees("1.1 atomic publish: passed", "murmur2 agrees: True", "The same numbers in Spark")
+
+
+def test_the_live_panel_runs_kills_and_leaves_no_process_behind(lab, page):
+    tracker = lab.workbook / "phase1_file_queue" / "commit_tracker.py"
+    page.terminal("craft2 solve 2.1", tracker, "self.ahead.remove(")
+    page.open_notebook(THIRD)
+    assert not errors(page.run_all(THIRD))
+    assert not lab.workers(), "the notebook's own story has ended"
+
+    page.press("Start", r"^running;.* archive handled [1-9]")
+    page.press("Kill a consumer", r"billing \(not running\).* [1-9]\d* waiting")
+    page.press("Restart consumers", r"billing handled")
+    assert lab.workers() == 3
+    page.press("Stop", r"^idle;.* 0 waiting;.* 0 waiting")
+    assert not lab.workers()
+
+    page.press("Start", r"^running;")
+    page.menu("Kernel", "Restart Kernel…")
+    page.page.get_by_role("button", name="Confirm Kernel Restart").click()
+    page.wait_until(lambda: not lab.workers(), "the workers to end with their kernel")
