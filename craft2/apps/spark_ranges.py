@@ -355,7 +355,6 @@ def _queue_tables(
 def _shaped(table: pa.Table, place: Place, columns: Sequence[str]) -> pa.Table:
     """The columns asked for, in their order, with the types that Spark expects."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     rows = table.num_rows
     made = []
@@ -365,9 +364,25 @@ def _shaped(table: pa.Table, place: Place, columns: Sequence[str]) -> pa.Table:
         elif name == "partition":
             made.append(pa.repeat(pa.scalar(place.partition, pa.int32()), rows))
         elif name == "timestamp":
-            ms = table[name].cast(pa.int64())
-            known = pc.if_else(pc.less(ms, 0), pa.scalar(None, pa.int64()), ms)
-            made.append(pc.multiply(known, 1000).cast(pa.timestamp("us", "UTC")))
+            made.append(_microseconds(table[name], place))
         else:
             made.append(table[name])
     return pa.table(dict(zip(columns, made, strict=True)))
+
+
+def _microseconds(column: pa.ChunkedArray, place: Place) -> pa.ChunkedArray:
+    """Timestamps as Spark has them; null for -1, Kafka's word for none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    none = pa.scalar(-1, pa.int64())
+    ms = column.cast(pa.int64())
+    known = pc.if_else(pc.equal(ms, none), pa.scalar(None, pa.int64()), ms)
+    try:
+        return known.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+    except pa.ArrowInvalid:
+        raise SourceError(
+            f"a record of {place.words} has the timestamp {pc.max(pc.abs(known)).as_py()} ms, "
+            "which Spark cannot hold",
+            "read the other columns: .schema(...) without timestamp",
+        ) from None

@@ -120,6 +120,19 @@ def test_retention_during_a_read_is_an_error_and_not_a_smaller_count(tmp_path):
             list(read_range(place, 50, end, ["value"]))
 
 
+def test_timestamps_are_exact_or_refused(tmp_path):
+    place = Place("t", 0, str(tmp_path / "t-0"), True)
+    stamps = [-1, 0, -62_135_596_800_000, 253_402_300_799_999]
+    with PartitionLog(place.path) as log:
+        log.append_durably(encode_values([b""] * 4, timestamps=stamps))
+        log.append_durably(encode_values([b""], timestamps=[2**62]))
+    [batch] = read_range(place, 0, 4, ["timestamp"])
+    assert batch["timestamp"].cast("int64").to_pylist() == [None, *(1000 * ms for ms in stamps[1:])]
+    with pytest.raises(SourceError, match=f"the timestamp {2**62} ms, which Spark cannot hold"):
+        list(read_range(place, 4, 5, ["timestamp"]))
+    assert next(read_range(place, 4, 5, ["offset"])).num_rows == 1
+
+
 # --- with Spark
 
 
