@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test prove bench install clean
+.PHONY: help lab test prove bench pictures install clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ prove: install ## the long proofs: every crash point, many seeds
 
 bench: install ## the benchmarks, as ratios in one run
 	$(BIN)/craft2 bench $(ARGS)
+
+pictures: install ## measure, draw and photograph what the README shows; needs Chromium
+	$(BIN)/python -m craft2.apps.pictures
 
 clean: ## remove .venv and caches (never your workbook)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

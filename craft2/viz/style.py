@@ -52,31 +52,39 @@ def label_line_ends(axes: Axes, ends: Sequence[tuple[str, float, float, str]]) -
     Names that would overlap are pushed apart, in their order from bottom to top.  Call it last,
     when the axes have their scales and limits.
     """
-    gap = 13.0  # points: a line of 10-point text
     to_points = 72.0 / axes.figure.dpi
-    placed: list[float] = []
     ordered = sorted(ends, key=lambda end: end[2])
     wanted = [axes.transData.transform((x, y))[1] * to_points for _, x, y, _ in ordered]
-    for want in wanted:
-        placed.append(max(want, placed[-1] + gap) if placed else want)
-    # Half of what the pile grew upwards goes back down, so that names stay near their lines.
-    shift = sum(place - want for place, want in zip(placed, wanted, strict=True)) / max(
-        len(placed), 1
-    )
-    if placed:  # but not below the axis, where its numbers are
-        shift = min(shift, placed[0] - axes.bbox.y0 * to_points)
+    placed = _apart(wanted, lowest=axes.bbox.y0 * to_points)
     right = max((x for _, x, _, _ in ends), default=0.0)
     for (name, _, y, colour), place, want in zip(ordered, placed, wanted, strict=True):
         axes.annotate(
             name,
             (right, y),
-            xytext=(8, place - want - shift),
+            xytext=(8, place - want),
             textcoords="offset points",
             va="center",
             color=colour,
             fontsize=10,
             annotation_clip=False,
         )
+
+
+def _apart(wanted: Sequence[float], lowest: float, gap: float = 13.0) -> list[float]:
+    """Places near the `wanted` ones (ascending), `gap` points apart, none below `lowest`.
+
+    Neighbours that would overlap become a group, which stands around the mean of what they want.
+    """
+
+    def first(group: list[float]) -> float:
+        return max(lowest, sum(want - gap * i for i, want in enumerate(group)) / len(group))
+
+    groups: list[list[float]] = []
+    for want in wanted:
+        groups.append([want])
+        while len(groups) > 1 and first(groups[-2]) + gap * len(groups[-2]) > first(groups[-1]):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    return [first(group) + gap * i for group in groups for i in range(len(group))]
 
 
 def plain_rows(rows: Any) -> list[dict[str, Any]]:

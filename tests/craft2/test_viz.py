@@ -7,7 +7,7 @@ from test_results import row
 
 from craft2.apps.bench.results import Results
 from craft2.viz import latency_distribution, throughput_by_clients
-from craft2.viz.style import COLOURS, short
+from craft2.viz.style import COLOURS, _apart, short
 
 
 def rows(backends=("file queue", "log"), factor=30):
@@ -105,6 +105,13 @@ def test_names_that_would_overlap_are_pushed_apart():
     heights = sorted(text.get_window_extent().y0 for text in chart.axes[0].texts)
     gaps = [b - a for a, b in itertools.pairwise(heights)]
     assert min(gaps) >= 12 * chart.dpi / 72
+
+
+def test_a_pile_of_names_does_not_move_those_far_away():
+    assert _apart([0, 50, 51, 200], lowest=0, gap=10) == [0, 45.5, 55.5, 200]
+    assert _apart([1, 2, 3], lowest=0, gap=10) == [0, 10, 20]
+    assert _apart([40, 42, 53], lowest=0, gap=10) == [35, 45, 55]
+    assert _apart([], lowest=0) == []
 
 
 def test_latency_from_rows_goes_through_the_stored_percentiles():
