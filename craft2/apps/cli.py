@@ -76,7 +76,7 @@ def grade(
 def report(
     folder: Folder = None,
     out: Annotated[
-        Path | None, typer.Option(help="where to write it; default: report.html in the workbook")
+        Path | None, typer.Option(help="a file or a folder; default: report.html in the workbook")
     ] = None,
 ) -> None:
     """Write one HTML page: what you solved, your charts, your numbers beside reported ones."""

@@ -19,7 +19,7 @@ import jinja2
 
 from craft2.apps.bench.machine import describe
 from craft2.apps.bench.results import Results
-from craft2.apps.report_figures import PHASE_1, Row, lines, to_measure
+from craft2.apps.report_figures import PHASE_1, QUEUE, Row, lines, to_measure
 from craft2.clock import Clock, SystemClock
 from craft2.course.checking import PASSED
 from craft2.course.edition import Edition, write_whole
@@ -45,10 +45,13 @@ class Picture(NamedTuple):
 def write_report(edition: Edition, out: Path | None = None, clock: Clock | None = None) -> Path:
     """Grade the edition, read its results store, write the page; returns its path.
 
+    out: a file, or a folder that gets a `report.html`; by default the edition's.
+
     Raises ReportError if `out` cannot be written. A results file that cannot be read is named in
     the page; the others count.
     """
-    out = out or edition.root / NAME
+    out = out or edition.root
+    out = out / NAME if out.is_dir() else out
     page = render(edition, list(grade([edition.root])), clock or SystemClock())
     try:
         write_whole(out, page)
@@ -99,7 +102,9 @@ def pictures(rows: Sequence[Row]) -> list[Picture]:
         some = [row for row in rows if row["scenario"] == scenario and row["phase"] in (0, 1)]
         if len({row["clients"] for row in some}) > 1:
             title = f"Throughput by number of clients: {scenario}"
-            charts.append((title, throughput_by_clients(some, title, ("reported", 800.0))))
+            queue = any(row["backend"] in QUEUE for row in some)
+            known = ("reported for such a queue", 800.0) if queue else None
+            charts.append((title, throughput_by_clients(some, title, known)))
     alone = [row for row in rows if row["phase"] == 1 and row["clients"] == 1]
     if any(row["p50_ms"] is not None for row in alone):
         title = "Latency by percentile: one client"

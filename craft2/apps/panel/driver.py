@@ -142,6 +142,8 @@ class Driver:
 
     def _end(self, name: str) -> str:
         """Kill the process if it runs; why it had ended, if it had."""
+        if name not in self._workers:  # an interrupt came between the model and the process
+            return "it was never started"
         worker, _ = self._workers[name]
         why = "it had done its work"
         try:
