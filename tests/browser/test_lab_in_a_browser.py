@@ -62,5 +62,5 @@ def test_the_live_panel_runs_kills_and_leaves_no_process_behind(lab, page):
 
     page.press("Start", r"^running;")
     page.menu("Kernel", "Restart Kernel…")
-    page.page.get_by_role("button", name="Confirm Kernel Restart").click()
+    page.page.locator(".jp-Dialog button").get_by_text("Restart").click()
     page.wait_until(lambda: not lab.workers(), "the workers to end with their kernel")
