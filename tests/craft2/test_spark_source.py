@@ -236,9 +236,9 @@ def test_a_log_that_grows_meanwhile_gives_a_prefix(spark, tmp_path):
     log = PartitionLog(tmp_path / "t-0", LogConfig(flush_policy="never"))
     log.append_durably(encode_values([b"x"] * 1000))
 
-    def write():
-        while not stop.is_set():
-            log.append_durably(encode_values([b"x" * 50] * 100))
+    def write():  # at a pace: without one the log would outgrow what is read of it, for gigabytes
+        while not stop.wait(0.001):
+            log.append_durably(encode_values([b"x" * 50] * 10))
 
     writer = threading.Thread(target=write)
     writer.start()
