@@ -8,6 +8,7 @@ import logging
 import os
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -101,6 +102,18 @@ def consumption_order(root: str | os.PathLike[str], group: str) -> list[tuple[in
             order += [(m.partition, m.offset) for m in messages]
             consumer.commit()
     return order
+
+
+def account(
+    sent: Iterable[tuple[int, ...]], handled: Iterable[tuple[int, ...]]
+) -> tuple[list[tuple[int, ...]], int]:
+    """(the messages that were never handled, how many were handled once too often).
+
+    Both are (partition, offset) and perhaps more, which does not count.
+    """
+    times = Counter(message[:2] for message in handled)
+    lost = sorted({message[:2] for message in sent} - times.keys())
+    return lost, times.total() - len(times)
 
 
 def drain(consumer: QueueConsumer) -> None:

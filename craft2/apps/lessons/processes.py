@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from craft2.clock import SystemClock
@@ -130,6 +130,19 @@ class Worker:
             pipe.close()
 
 
+def lives(start: Callable[[], Worker], kill_after: Iterable[int]) -> list[tuple[int, ...]]:
+    """All that a worker acknowledges which is killed after so many, and started again, and ...
+
+    The last one, which is not killed, finishes the work.
+    """
+    acks: list[tuple[int, ...]] = []
+    for count in kill_after:
+        worker = start()
+        worker.wait_for(count)
+        acks += worker.kill()
+    return acks + start().finish()
+
+
 def acknowledge(*numbers: int) -> None:
     """Tell the parent: one line, in one write, so that lines of several threads do not mix."""
     os.write(1, (" ".join(map(str, numbers)) + "\n").encode())
@@ -191,6 +204,64 @@ def consume(root: str, group: str, total: int) -> None:
             clock.wait(never, 0.01)
 
 
+def consume_in_tens(root: str, group: str, commit: str, stop_at: int) -> None:
+    """Poll ten messages at a time and handle them, to the end; acknowledge partition and offset.
+
+    commit: "before" or "after" handling the ten.
+    stop_at: after so many messages stand still, until somebody kills this process; 0: never.
+    """
+    from phase1_file_queue.queue_consumer import QueueConsumer
+
+    handled = 0
+    with QueueConsumer(root, group) as consumer:
+        while messages := consumer.poll(10):
+            if commit == "before":
+                consumer.commit()
+            for message in messages:
+                acknowledge(message.partition, message.offset)
+                handled += 1
+                if handled == stop_at:
+                    threading.Event().wait()
+            if commit == "after":
+                consumer.commit()
+
+
+def consume_out_of_order(root: str, group: str, commit: str, stuck_at: int, total: int) -> None:
+    """Four threads on partition 0, until it is committed to `total`; acknowledge as `consume`.
+
+    commit: "safe": as the tracker says; "latest": the message that was finished last, plus one.
+    stuck_at: the handler of this offset never returns; `total` or more: of none.
+    """
+    from unittest.mock import patch
+
+    from phase1_file_queue import queue_consumer
+    from phase1_file_queue.commit_tracker import CommitTracker
+    from phase1_file_queue.message_file import Message
+
+    class Latest(CommitTracker):
+        def finish(self, offset: int) -> int:
+            return offset + 1
+
+    clock, never = SystemClock(), threading.Event()
+
+    def handle(message: Message) -> None:
+        if message.offset == stuck_at:
+            never.wait()
+        clock.wait(never, 0.001 * (4 - message.offset % 5))  # so that many overtake others
+        acknowledge(message.partition, message.offset)
+
+    tracker = Latest if commit == "latest" else CommitTracker
+    with (
+        patch.object(queue_consumer, "CommitTracker", tracker),
+        queue_consumer.QueueConsumer(root, group, threads=4, in_order=False) as consumer,
+    ):
+        consumer.start(handle)
+        while consumer.committed(0) < total:
+            if consumer.errors:
+                raise next(iter(consumer.errors.values()))
+            clock.wait(never, 0.01)
+
+
 def hashes(key: str) -> None:
     """Acknowledge Python's hash of `key` and Kafka's, as this process computes them."""
     from phase1_file_queue.partitioner import murmur2
@@ -199,7 +270,16 @@ def hashes(key: str) -> None:
 
 
 WORK: dict[str, Callable[..., None]] = {
-    work.__name__: work for work in (write_jsonl, produce, produce_steadily, consume, hashes)
+    work.__name__: work
+    for work in (
+        write_jsonl,
+        produce,
+        produce_steadily,
+        consume,
+        consume_in_tens,
+        consume_out_of_order,
+        hashes,
+    )
 }
 
 
