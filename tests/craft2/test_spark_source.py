@@ -162,17 +162,18 @@ def test_a_folder_of_logs_with_all_that_a_record_can_hold(spark, tmp_path):
             control = [Record(0, 7, encode_control_key(1), b"\0\0\0\0\0\0")]
             log.append_durably(encode(control, control=True, transactional=True))
             log.append_durably(encode_values([b"h" * 20_000_000], timestamps=9))
-    rows = load(spark, tmp_path).orderBy("partition", "offset").collect()
+    rows = load(spark, tmp_path).where("offset < 4").orderBy("partition", "offset").collect()
     assert [(r.topic, r.partition, r.offset) for r in rows] == [
-        ("flights", number, offset) for number in (0, 1) for offset in (0, 1, 2, 4)
+        ("flights", number, offset) for number in (0, 1) for offset in (0, 1, 2)
     ]
-    for first, none, empty, huge in (rows[:4], rows[4:]):
+    for first, none, empty in (rows[:3], rows[3:]):
         assert (bytes(first.key), bytes(first.value)) == (b"\x00\xff", b"\xfe")
         assert first.timestamp.microsecond == 123_000
         assert [(h.key, h.value and bytes(h.value)) for h in first.headers] == list(headers)
         assert (none.key, none.value, none.timestamp, none.headers) == (None, None, None, [])
         assert (bytes(empty.key), bytes(empty.value)) == (b"", b"")
-        assert len(huge.value) == 20_000_000
+    huge = load(spark, tmp_path).selectExpr("offset", "octet_length(value)").where("offset > 2")
+    assert huge.collect() == [(4, 20_000_000)] * 2  # 3 is the control record
     assert load(spark, tmp_path).where("partition = 1 and offset >= 2").count() == 2
     assert load(spark, tmp_path).where("topic = 'other'").count() == 0
     gone = {"startingOffsets": "latest"}
