@@ -99,7 +99,7 @@ class QueueConsumer:
             raise ConsumerMisused(f"threads is {threads!r}", "give 1 or more")
         self.group = group
         self._events = events
-        self.errors: dict[int, Craft2Error] = {}
+        self.errors: dict[int, Exception] = {}
         self._disk = disk or RealDisk()
         self._clock = clock or SystemClock()
         with contextlib.ExitStack() as opened:  # closed again, should anything below fail
@@ -282,7 +282,7 @@ class QueueConsumer:
                 if safe > self._committed[partition]:  # else another thread saved a later one
                     self._save(partition, safe)
                     self._tell("commit", partition, safe, "the handlers before it returned")
-        except Craft2Error as error:
+        except Exception as error:  # whatever it is: a thread must not end in silence
             self.errors.setdefault(partition, error)
             _log.error("%s", error)
             self._tell("stop", partition, offset, str(error))

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -21,12 +22,16 @@ from craft2.apps.lessons.processes import (
     Worker,
     WorkerError,
     consume,
+    consume_in_tens,
+    consume_out_of_order,
     hashes,
+    lives,
     produce,
     write_jsonl,
 )
 from phase1_file_queue.partitioned_queue import PartitionedQueue
 from phase1_file_queue.publish import publish
+from phase1_file_queue.queue_consumer import QueueConsumer
 
 
 def test_a_killed_worker_tells_all_it_had_acknowledged(tmp_path):
@@ -56,6 +61,42 @@ def test_the_naive_service_loses_what_its_buffer_holds(tmp_path):
     whole, broken = files.jsonl_lines(tmp_path / "metrics.jsonl")
     assert whole < acknowledged
     assert len(broken) <= 1
+
+
+@pytest.mark.parametrize(("commit", "lost", "again"), [("before", 5, 0), ("after", 0, 5)])
+def test_commit_before_or_after_loses_or_repeats_the_rest_of_a_poll(tmp_path, commit, lost, again):
+    sent = Worker(produce, tmp_path / "queue", 0, 60).finish()
+    first = Worker(consume_in_tens, tmp_path / "queue", "g", commit, 25)
+    first.wait_for(25)
+    handled = first.kill() + Worker(consume_in_tens, tmp_path / "queue", "g", commit, 0).finish()
+    found = loads.account(sent, handled)
+    assert (len(found[0]), found[1]) == (lost, again)
+
+
+@pytest.mark.parametrize(("commit", "lost"), [("latest", [(0, 0)]), ("safe", [])])
+def test_committing_what_was_finished_last_loses_the_message_that_hangs(tmp_path, commit, lost):
+    with PartitionedQueue(tmp_path / "queue", 1, fsync=False) as queue:
+        sent = [queue.produce(None, "x") for _ in range(40)]
+    place = (tmp_path / "queue", "g", commit)
+    first = Worker(consume_out_of_order, *place, 0, 40)
+    first.wait_for(39)
+    handled = first.kill()
+    handled += lives(lambda: Worker(consume_out_of_order, *place, 40, 40), ())
+    assert loads.account(sent, handled)[0] == lost
+    if not lost:
+        assert loads.account(sent, handled)[1] == 39
+
+
+def test_a_consumer_that_stands_still_is_not_waited_for_for_ever(tmp_path):
+    with PartitionedQueue(tmp_path / "queue", 1, fsync=False) as queue:
+        queue.produce(None, "x")
+    go = threading.Event()
+    with QueueConsumer(tmp_path / "queue", "g") as consumer:
+        consumer.start(lambda message: go.wait(30))
+        with pytest.raises(loads.StandsStillError, match="group 'g' is still behind"):
+            loads.drain(consumer, limit_s=0.05)
+        go.set()
+        loads.drain(consumer)
 
 
 def test_a_worker_that_fails_says_why(tmp_path):

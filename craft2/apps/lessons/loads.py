@@ -19,10 +19,15 @@ from craft2.apps.bench.results import Result, Results
 from craft2.apps.bench.scenarios import Bench, bench_in
 from craft2.apps.ingestion.flights import FlightEvent, flights
 from craft2.clock import SystemClock
+from craft2.errors import Craft2Error
 from phase1_file_queue.partitioned_queue import PartitionedQueue
 from phase1_file_queue.queue_consumer import QueueConsumer
 
 VALUE_BYTES = 170  # about what a flight takes
+
+
+class StandsStillError(Craft2Error):
+    """A consumer does not get on, and reports no error."""
 
 
 def produce_flights(queue: PartitionedQueue, client: int) -> Operation:
@@ -116,14 +121,21 @@ def account(
     return lost, times.total() - len(times)
 
 
-def drain(consumer: QueueConsumer) -> None:
-    """Wait until a started consumer has handled all there is, or stopped at an error.
+def drain(consumer: QueueConsumer, limit_s: float = 20.0) -> None:
+    """Wait until a started consumer has committed all there is, or stopped at an error.
 
     Errors are read from `consumer.errors`, so that the log's copy does not appear a second time.
+    Raises StandsStillError if that takes longer than `limit_s`.
     """
     logging.getLogger("phase1_file_queue").addHandler(logging.NullHandler())
     clock, never = SystemClock(), threading.Event()
+    give_up = clock.monotonic() + limit_s
     while any(lag and p not in consumer.errors for p, lag in consumer.lag().items()):
+        if clock.monotonic() > give_up:
+            raise StandsStillError(
+                f"group {consumer.group!r} is still behind after {limit_s} s: {consumer.lag()}",
+                "see what its handler waits for, and that your `finish` (exercise 2.1) passes",
+            )
         clock.wait(never, 0.01)
 
 
