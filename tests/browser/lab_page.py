@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -79,25 +80,25 @@ class LabPage:
 
     def run_all(self, name: str) -> list[dict[str, Any]]:
         """Run all cells of the open notebook to the end or to the first error; save; its cells."""
-        self.menu("Run", "Run All Cells")
-        deadline = time.monotonic() + LIMIT_S
-        while time.monotonic() < deadline:
-            self.page.wait_for_timeout(500)
+        before = max((cell["execution_count"] or 0 for cell in self.lab.cells(name)), default=0)
+        cells: list[dict[str, Any]] = []
+
+        def ended() -> bool:
             self.save()
-            try:
-                cells = self.lab.cells(name)
-            except ValueError:
-                continue
-            busy = self.page.locator("#jp-main-statusbar").get_by_text("| Busy").count()
-            if not busy and (errors(cells) or all(c["execution_count"] for c in cells)):
-                return cells
-        raise AssertionError(f"{name} did not end within {LIMIT_S} s")
+            with contextlib.suppress(ValueError):
+                cells[:] = self.lab.cells(name)
+            fresh = [cell for cell in cells if (cell["execution_count"] or 0) > before]
+            return bool(cells) and (len(fresh) == len(cells) or bool(errors(fresh)))
+
+        self.menu("Run", "Run All Cells")
+        self.wait_until(ended, f"the cells of {name}")
+        return cells
 
     def wait_until(self, reached: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + LIMIT_S
         while not reached():
             assert time.monotonic() < deadline, f"waited {LIMIT_S} s for {what}"
-            self.page.wait_for_timeout(200)
+            self.page.wait_for_timeout(300)
 
     def press(self, button: str, status: str) -> None:
         """Click a button of the live panel; wait until its line matches `status`."""
