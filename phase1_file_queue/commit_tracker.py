@@ -21,7 +21,7 @@ class CommitTracker:
 
     committed: the offset that may be committed. Invariant: everything below it is finished, and it
         is not finished itself.
-    ahead: the offsets above `committed` that are finished, and can not be committed yet.
+    ahead: the offsets above `committed` that are finished and cannot be committed yet.
     """
 
     def __init__(self, committed: int) -> None:
