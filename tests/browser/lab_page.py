@@ -27,9 +27,11 @@ class Lab:
 
     def workers(self) -> int:
         """How many processes that a notebook started are running."""
-        family = psutil.Process(self.pid).children(recursive=True)
-        name = "craft2.apps.lessons.processes"
-        return sum(name in process.cmdline() for process in family if process.is_running())
+        commands = []
+        for process in psutil.Process(self.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                commands.append(process.cmdline())
+        return sum("craft2.apps.lessons.processes" in command for command in commands)
 
     def cells(self, notebook: str) -> list[dict[str, Any]]:
         """The code cells of a notebook as saved; ValueError in the middle of a save."""
