@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import msgspec
+import pytest
 
 from craft2.apps.bench.results import Results
 from craft2.apps.ingestion.flights import flights
+from craft2.apps.lessons import runs
+from craft2.apps.lessons.processes import WorkerError, hashes
 from craft2.apps.lessons.runs import fill_logs, measure_policies, record_appends, record_lag
 from craft2.events import read_events
 from phase1_file_queue.partition_log import PartitionLog
@@ -37,6 +40,12 @@ def test_the_lag_rises_between_the_kill_and_the_restart_and_falls_after(tmp_path
     lag = [event.data.get("messages") for event in events]
     assert lag[restarted - 1] >= 200 > lag[killed - 1]
     assert lag[-1] < lag[restarted - 1]
+
+
+def test_a_process_that_ends_by_itself_is_an_error_and_not_a_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "produce_steadily", hashes)  # which cannot be given that
+    with pytest.raises(WorkerError, match="'hashes' ended with code 1 after 0"):
+        record_lag(tmp_path / "lag.jsonl", tmp_path / "queue")
 
 
 def test_each_append_is_an_event_and_so_is_each_roll(tmp_path):

@@ -61,7 +61,7 @@ def fill_logs(
 
 
 def measure_policies(
-    store: Results, clients: Sequence[int] = (1, 4, 16), seconds: float = 0.4
+    store: Results, clients: Sequence[int] = (1, 4, 16), seconds: float = 0.8
 ) -> list[Result]:
     """Measure single messages into a log, by flush policy and clients (threads); keep the rows."""
     with bench_in(store.path) as bench:
@@ -87,19 +87,24 @@ def record_lag(events: Path, root: Path, per_second: int = 200) -> None:
     """A producer and a consumer, each a process; the consumer is killed, and another one started.
 
     The file `events` gets the lag every 50 ms, and an event for the kill and one for the restart.
-    The steps follow counts, so that a slow machine tells the same story.
+    The steps follow counts, so that a slow machine tells the same story. Raises WorkerError if one
+    of the processes ends by itself.
     """
     clock, never = SystemClock(), threading.Event()
     PartitionedQueue(root).close()
     producer = Worker(produce_steadily, root, 0, per_second)
     consumers = [Worker(consume, root, "billing", 10**9)]
-    for worker in (producer, *consumers):
+    working = [producer, *consumers]
+    for worker in working:
         worker.follow()
     with EventLog(events, who="watcher") as log:
 
         def lag_until(reached: Callable[[int], bool]) -> None:
             lag = -1
             while not reached(lag):
+                for worker in working:
+                    if not worker.running:
+                        worker.wait_for(len(worker.acks) + 1)  # raises, with what it said
                 clock.wait(never, 0.05)
                 handled = {place for worker in consumers for place in list(worker.acks)}
                 lag = len(producer.acks) - len(handled)
@@ -107,17 +112,18 @@ def record_lag(events: Path, root: Path, per_second: int = 200) -> None:
 
         try:
             lag_until(lambda _: len(consumers[0].acks) >= 150)
-            consumers[0].kill()
+            working.pop().kill()
             log.emit("killed", group="billing", because="kill -9 by the notebook")
             lag_until(lambda lag: lag >= 200)
             consumers.append(Worker(consume, root, "billing", 10**9))
             consumers[1].follow()
+            working.append(consumers[1])
             log.emit("restarted", group="billing", because="another process of the same group")
             lag_until(lambda lag: 0 <= lag <= 5)
             enough = len(producer.acks) + 100
             lag_until(lambda _: len(producer.acks) >= enough)
         finally:
-            for worker in (producer, consumers[-1]):
+            for worker in working:
                 worker.kill()
 
 
