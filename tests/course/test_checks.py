@@ -45,6 +45,7 @@ def test_planted_mistake_is_caught(exercise_id, mistake):
     assert verdict.expected != verdict.got
     assert task.hints[0] in verdict.hint
     assert "Traceback" not in verdict.got
+    assert "SyntaxError" not in verdict.got, "the mistake is not what was planted"
     assert len(verdict.one_line) < 400, "a message, not a dump"
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from craft2.course.exercises.exercise import Exercise
+from craft2.course.exercises.exercise import Exercise, edited
 from craft2.course.expect import doing, equal, that
 from craft2.disk import DiskError
 from craft2.faulty_disk import Crashed, FaultyDisk, crash_points
@@ -183,6 +184,19 @@ def _with_crashes(module: ModuleType) -> int:
     return count
 
 
+_TAKE = "with self._mutex:\n    group, self._waiting = self._waiting, []"
+_TWO_NAMES = "group = self._waiting\n    self._waiting.clear()"
+_FLUSH = "\n    self._flush()"
+_TRY = f"""try:
+    outcomes = self._append([waiter.item for waiter in group]){_FLUSH}
+except BaseException as error:
+    outcomes = [error] * len(group)"""
+_GIVE = """
+for waiter, outcome in zip(group, outcomes):
+    waiter.outcome = outcome
+"""
+_RIGHT = f"{_TAKE}\n{_TRY}{_GIVE}return group"
+
 EXERCISE = Exercise(
     id="3.1",
     title="group commit",
@@ -217,52 +231,18 @@ EXERCISE = Exercise(
                 waiter.outcome = outcomes[min(number, len(items) - 1)]
             return group
         """,
-        "the new ones are thrown away": """
-            group = list(self._waiting)
-            try:
-                outcomes = self._append([waiter.item for waiter in group])
-                self._flush()
-            except BaseException as error:
-                outcomes = [error] * len(group)
-            with self._mutex:
-                self._waiting = []
-            for waiter, outcome in zip(group, outcomes):
-                waiter.outcome = outcome
-            return group
-        """,
-        "the same list under two names": """
-            with self._mutex:
-                group = self._waiting
-                self._waiting.clear()
-            outcomes = self._append([waiter.item for waiter in group])
-            self._flush()
-            for waiter, outcome in zip(group, outcomes):
-                waiter.outcome = outcome
-            return group
-        """,
-        "flush before append": """
-            with self._mutex:
-                group, self._waiting = self._waiting, []
-            try:
-                self._flush()
-                outcomes = self._append([waiter.item for waiter in group])
-            except BaseException as error:
-                outcomes = [error] * len(group)
-            for waiter, outcome in zip(group, outcomes):
-                waiter.outcome = outcome
-            return group
-        """,
-        "no flush": """
-            with self._mutex:
-                group, self._waiting = self._waiting, []
-            try:
-                outcomes = self._append([waiter.item for waiter in group])
-            except BaseException as error:
-                outcomes = [error] * len(group)
-            for waiter, outcome in zip(group, outcomes):
-                waiter.outcome = outcome
-            return group
-        """,
+        "the new ones are thrown away": edited(
+            _RIGHT, (_TAKE, "group = list(self._waiting)"), (_GIVE, f"\nself._waiting = []{_GIVE}")
+        ),
+        "the same list under two names": edited(
+            _RIGHT, ("group, self._waiting = self._waiting, []", _TWO_NAMES)
+        ),
+        "flush before append": edited(
+            _RIGHT,
+            (_FLUSH, ""),
+            ("outcomes = self._append", "self._flush()\n    outcomes = self._append"),
+        ),
+        "no flush": edited(_RIGHT, (_FLUSH, "")),
         "a sync for each": """
             with self._mutex:
                 group, self._waiting = self._waiting, []
@@ -274,72 +254,19 @@ EXERCISE = Exercise(
                     waiter.outcome = error
             return group
         """,
-        "the mutex held all the time": """
-            with self._mutex:
-                group, self._waiting = self._waiting, []
-                try:
-                    outcomes = self._append([waiter.item for waiter in group])
-                    self._flush()
-                except BaseException as error:
-                    outcomes = [error] * len(group)
-            for waiter, outcome in zip(group, outcomes):
-                waiter.outcome = outcome
-            return group
-        """,
-        "errors not caught": """
-            with self._mutex:
-                group, self._waiting = self._waiting, []
-            outcomes = self._append([waiter.item for waiter in group])
-            self._flush()
-            for waiter, outcome in zip(group, outcomes):
-                waiter.outcome = outcome
-            return group
-        """,
-        "only Exception caught": """
-            with self._mutex:
-                group, self._waiting = self._waiting, []
-            try:
-                outcomes = self._append([waiter.item for waiter in group])
-                self._flush()
-            except Exception as error:
-                outcomes = [error] * len(group)
-            for waiter, outcome in zip(group, outcomes):
-                waiter.outcome = outcome
-            return group
-        """,
-        "a failed flush is no failure": """
-            with self._mutex:
-                group, self._waiting = self._waiting, []
-            try:
-                outcomes = self._append([waiter.item for waiter in group])
-            except BaseException as error:
-                outcomes = [error] * len(group)
-            try:
-                self._flush()
-            except BaseException:
-                pass
-            for waiter, outcome in zip(group, outcomes):
-                waiter.outcome = outcome
-            return group
-        """,
-        "the error only for the first": """
-            with self._mutex:
-                group, self._waiting = self._waiting, []
-            try:
-                outcomes = self._append([waiter.item for waiter in group])
-                self._flush()
-            except BaseException as error:
-                outcomes = [error]
-            for waiter, outcome in zip(group, outcomes):
-                waiter.outcome = outcome
-            return group
-        """,
-        "outcomes not given": """
-            with self._mutex:
-                group, self._waiting = self._waiting, []
-            self._append([waiter.item for waiter in group])
-            self._flush()
-            return group
-        """,
+        "the mutex held while the disk works": edited(
+            _RIGHT, (_TRY, "with self._mutex:\n" + textwrap.indent(_TRY, "    "))
+        ),
+        "errors not caught": edited(_RIGHT, ("except BaseException", "except ZeroDivisionError")),
+        "only Exception caught": edited(_RIGHT, ("BaseException", "Exception")),
+        "a failed flush is no failure": edited(
+            _RIGHT,
+            (
+                _FLUSH,
+                "\n    with __import__('contextlib').suppress(BaseException):\n    " + _FLUSH[1:],
+            ),
+        ),
+        "the error only for the first": edited(_RIGHT, ("[error] * len(group)", "[error]")),
+        "outcomes not given": edited(_RIGHT, (_GIVE, "\n")),
     },
 )

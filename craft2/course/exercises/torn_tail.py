@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from craft2.course.exercises.exercise import Exercise
+from craft2.course.exercises.exercise import Exercise, edited
 from craft2.course.expect import doing, equal, that
 from craft2.disk import SECTOR, File
 from craft2.faulty_disk import FaultyDisk, crash_points
@@ -150,6 +150,23 @@ def _with_crashes(module: ModuleType) -> int:
     return count
 
 
+_FOLLOWS = "what_follows(file, size, damage)"
+_NO_EXCUSE = """
+    if not lost_sector(file, damage, follows):
+        raise corrupt(path, damage, "a valid batch follows")"""
+_CUT = "return Cut(path, damage.position, size - damage.position, damage.offset, kept_as)"
+_RIGHT = f"""
+if damage.offset < flushed:
+    raise corrupt(path, damage, "that was flushed")
+follows = {_FOLLOWS}
+kept_as = None
+if follows is not None:{_NO_EXCUSE}
+    kept_as = kept_path(path, damage)
+elif later and not (damage.short or lost_sector(file, damage, size)):
+    raise corrupt(path, damage, "segments follow")
+{_CUT}
+"""
+
 EXERCISE = Exercise(
     id="3.3",
     title="a torn tail, or damage?",
@@ -175,122 +192,34 @@ EXERCISE = Exercise(
         "kept in a file beside the log."
     ),
     wrong={
-        "always cut": """
-            return Cut(path, damage.position, size - damage.position, damage.offset, None)
-        """,
+        "always cut": edited(_CUT, ("kept_as)", "None)")),
         "never cut": 'raise corrupt(path, damage, "it is not whole")',
-        "cut whatever was not flushed": """
-            if damage.offset < flushed:
-                raise corrupt(path, damage, "that was flushed")
-            kept = kept_path(path, damage) if what_follows(file, size, damage) else None
-            return Cut(path, damage.position, size - damage.position, damage.offset, kept)
-        """,
-        "report whatever has something behind it": """
-            if damage.offset < flushed or what_follows(file, size, damage) is not None or later:
-                raise corrupt(path, damage, "something follows")
-            return Cut(path, damage.position, size - damage.position, damage.offset, None)
-        """,
-        "the boundary: flushed itself taken for promised": """
-            if damage.offset <= flushed:
-                raise corrupt(path, damage, "that was flushed")
-            follows = what_follows(file, size, damage)
-            if follows is not None and not lost_sector(file, damage, follows):
-                raise corrupt(path, damage, "a valid batch follows")
-            kept = kept_path(path, damage) if follows is not None else None
-            return Cut(path, damage.position, size - damage.position, damage.offset, kept)
-        """,
-        "flushed not looked at": """
-            follows = what_follows(file, size, damage)
-            kept = None
-            if follows is not None:
-                if not lost_sector(file, damage, follows):
-                    raise corrupt(path, damage, "a valid batch follows")
-                kept = kept_path(path, damage)
-            elif later and not (damage.short or lost_sector(file, damage, size)):
-                raise corrupt(path, damage, "segments follow")
-            return Cut(path, damage.position, size - damage.position, damage.offset, kept)
-        """,
-        "a lost sector anywhere is an excuse": """
-            if damage.offset < flushed:
-                raise corrupt(path, damage, "that was flushed")
-            follows = what_follows(file, size, damage)
-            kept = None
-            if follows is not None:
-                if not lost_sector(file, damage, size):
-                    raise corrupt(path, damage, "a valid batch follows")
-                kept = kept_path(path, damage)
-            elif later and not (damage.short or lost_sector(file, damage, size)):
-                raise corrupt(path, damage, "segments follow")
-            return Cut(path, damage.position, size - damage.position, damage.offset, kept)
-        """,
-        "later segments not looked at": """
-            if damage.offset < flushed:
-                raise corrupt(path, damage, "that was flushed")
-            follows = what_follows(file, size, damage)
-            kept = None
-            if follows is not None:
-                if not lost_sector(file, damage, follows):
-                    raise corrupt(path, damage, "a valid batch follows")
-                kept = kept_path(path, damage)
-            return Cut(path, damage.position, size - damage.position, damage.offset, kept)
-        """,
-        "later segments always mean damage": """
-            if damage.offset < flushed or later:
-                raise corrupt(path, damage, "that was flushed, or more follows")
-            follows = what_follows(file, size, damage)
-            kept = None
-            if follows is not None:
-                if not lost_sector(file, damage, follows):
-                    raise corrupt(path, damage, "a valid batch follows")
-                kept = kept_path(path, damage)
-            return Cut(path, damage.position, size - damage.position, damage.offset, kept)
-        """,
-        "whole batches thrown away": """
-            if damage.offset < flushed:
-                raise corrupt(path, damage, "that was flushed")
-            follows = what_follows(file, size, damage)
-            if follows is not None:
-                if not lost_sector(file, damage, follows):
-                    raise corrupt(path, damage, "a valid batch follows")
-            elif later and not (damage.short or lost_sector(file, damage, size)):
-                raise corrupt(path, damage, "segments follow")
-            return Cut(path, damage.position, size - damage.position, damage.offset, None)
-        """,
-        "cuts the file itself": """
-            if damage.offset < flushed:
-                raise corrupt(path, damage, "that was flushed")
-            follows = what_follows(file, size, damage)
-            kept = None
-            if follows is not None:
-                if not lost_sector(file, damage, follows):
-                    raise corrupt(path, damage, "a valid batch follows")
-                kept = kept_path(path, damage)
-            elif later and not (damage.short or lost_sector(file, damage, size)):
-                raise corrupt(path, damage, "segments follow")
-            file.truncate(damage.position)
-            return Cut(path, damage.position, size - damage.position, damage.offset, kept)
-        """,
-        "the file's size for the size of the cut": """
-            if damage.offset < flushed:
-                raise corrupt(path, damage, "that was flushed")
-            follows = what_follows(file, size, damage)
-            kept = None
-            if follows is not None:
-                if not lost_sector(file, damage, follows):
-                    raise corrupt(path, damage, "a valid batch follows")
-                kept = kept_path(path, damage)
-            elif later and not (damage.short or lost_sector(file, damage, size)):
-                raise corrupt(path, damage, "segments follow")
-            return Cut(path, damage.position, size, damage.offset, kept)
-        """,
-        "the error not raised": """
-            if damage.offset < flushed:
-                return corrupt(path, damage, "that was flushed")
-            follows = what_follows(file, size, damage)
-            if follows is not None and not lost_sector(file, damage, follows):
-                return corrupt(path, damage, "a valid batch follows")
-            kept = kept_path(path, damage) if follows is not None else None
-            return Cut(path, damage.position, size - damage.position, damage.offset, kept)
-        """,
+        "cut whatever was not flushed": edited(_RIGHT, (_NO_EXCUSE, "")),
+        "report whatever has something behind it": edited(
+            _RIGHT, ("< flushed", f"< flushed or {_FOLLOWS} is not None or later")
+        ),
+        "the boundary: flushed itself taken for promised": edited(
+            _RIGHT, ("< flushed", "<= flushed")
+        ),
+        "flushed not looked at": edited(_RIGHT, ("damage.offset < flushed", "False")),
+        "a lost sector anywhere is an excuse": edited(
+            _RIGHT, ("damage, follows)", "damage, size)")
+        ),
+        "later segments not looked at": edited(_RIGHT, ("elif later and", "elif False and")),
+        "later segments always mean damage": edited(
+            _RIGHT, ("damage.offset < flushed", "damage.offset < flushed or later")
+        ),
+        "only the file's end is an excuse with later segments": edited(
+            _RIGHT, ("(damage.short or lost_sector(file, damage, size))", "damage.short")
+        ),
+        "whole batches thrown away": edited(_RIGHT, ("kept_path(path, damage)", "None")),
+        "everything kept": edited(_RIGHT, ("kept_as = None", "kept_as = kept_path(path, damage)")),
+        "cuts the file itself": edited(
+            _RIGHT, ("return Cut", "file.truncate(damage.position)\nreturn Cut")
+        ),
+        "the file's size for the size of the cut": edited(
+            _RIGHT, ("size - damage.position", "size")
+        ),
+        "the error not raised": edited(_RIGHT, ("raise corrupt", "return corrupt")),
     },
 )
