@@ -290,7 +290,9 @@ def test_a_torn_tail_is_no_record_and_damage_is_an_error(spark, tmp_path):
     with segment.open("r+b") as file:
         file.seek(PartitionLog(path, LogConfig(access="read")).size)
         file.write(torn)
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
     assert load(spark, path).count() == end
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before, "reading only reads"
     with segment.open("r+b") as file:
         file.seek(90)
         file.write(b"\xff")
