@@ -21,6 +21,10 @@ has null there.
 that moment. Records that arrive later are not in its results (`load()` again to see them), and if
 retention deletes records before they are read, the query fails. A wrong count never comes out.
 
+**Files**: beside a living writer, reading changes nothing. A log that nobody has open is opened as
+by any reader: if its writer was killed, it is recovered first, which cuts a torn tail (see
+`phase1_file_queue/log_opening.py`). So the folder must be writable.
+
 **Columns**: Spark does not tell a Python source which ones a query needs;
 `.schema("offset long, value binary")` before `load()` reads only those. **Filters** are applied by
 Spark to what was read; to read less, use the options. (A Python source can be told of filters, but

@@ -273,26 +273,29 @@ sys.stdin.read()
 """
 
 
+def files(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
 def test_a_torn_tail_is_no_record_and_damage_is_an_error(spark, tmp_path):
     path = tmp_path / "t-0"
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITE, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert writer.stdout.readline() == b"ready\n"
+    before = files(path)
+    assert load(spark, path).count() == 100
+    assert files(path) == before, "beside a writer that lives, reading only reads"
     os.kill(writer.pid, signal.SIGKILL)
     writer.wait()
     writer.stdin.close()
     writer.stdout.close()
     [segment] = path.glob("*.log")
-    end = load(spark, path).count()
-    assert end == 100
-    torn = encode_values([b"never acknowledged"] * 50)[:-9]
-    with segment.open("r+b") as file:
-        file.seek(PartitionLog(path, LogConfig(access="read")).size)
-        file.write(torn)
-    before = {file.name: file.read_bytes() for file in path.iterdir()}
-    assert load(spark, path).count() == end
-    assert {file.name: file.read_bytes() for file in path.iterdir()} == before, "reading only reads"
+    whole = segment.read_bytes()
+    with segment.open("ab") as file:
+        file.write(encode_values([b"never acknowledged"] * 50)[:-9])
+    assert load(spark, path).count() == 100
+    assert segment.read_bytes() == whole, "whoever opens it first cuts the torn tail, and only that"
     with segment.open("r+b") as file:
         file.seek(90)
         file.write(b"\xff")
