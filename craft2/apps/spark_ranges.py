@@ -190,6 +190,12 @@ def plan(place: Place, options: Options) -> list[tuple[int, int]]:
                     f"to {end}",
                     f'give {first} to {end}, or "earliest" or "latest"',
                 )
+        if start > stop and options.start_ms is None and options.end_ms is None:
+            raise SourceError(
+                f"option endingOffsets: offset {stop} of {place.words} is before startingOffsets, "
+                f"{start}",
+                "swap the two, or give one of them alone",
+            )
         if options.start_ms is not None:
             start = reader.offset_at(options.start_ms, end)
         if options.end_ms is not None:

@@ -99,6 +99,10 @@ class Craft2DataSource(DataSource):
                     f"there is no column {field.name!r} of type {field.dataType.simpleString()}",
                     f"use some of {SCHEMA.simpleString().removeprefix('struct')}",
                 )
+            if not field.nullable:
+                raise SourceError(
+                    f"column {field.name!r} is declared not null", "leave the `not null` out"
+                )
         return Craft2Reader(self._read, schema.fieldNames())
 
 

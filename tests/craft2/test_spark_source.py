@@ -56,6 +56,10 @@ def test_the_ranges_hold_what_the_options_ask_for(log_place, start, end, most):
         "endingOffsets": f'{{"t": {{"3": {end}}}}}',
         "MAXRECORDSPERPARTITION": str(most),
     }
+    if start > end:
+        with pytest.raises(SourceError, match=f"{end} of t-3 is before startingOffsets, {start}"):
+            plan(log_place, Options.of(given_options))
+        return
     rows = []
     for low, high in plan(log_place, Options.of(given_options)):
         for batch in read_range(log_place, low, high, ["offset"]):
@@ -198,6 +202,8 @@ def test_columns_asked_for_are_the_only_ones_and_others_are_refused(spark, log_p
     assert frame.selectExpr("min(offset)", "max(offset)", "count(*)").collect() == [(30, 99, 70)]
     with pytest.raises(Exception, match="there is no column 'offset' of type int"):
         load(spark, log_place.path, schema="offset int").count()
+    with pytest.raises(Exception, match="column 'offset' is declared not null"):
+        load(spark, log_place.path, schema="offset long not null").count()
 
 
 def test_a_filter_of_one_query_is_not_one_of_the_next(spark, log_place):
