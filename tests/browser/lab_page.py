@@ -132,6 +132,8 @@ class LabPage:
         self.page.keyboard.press("Shift+End")
         self.page.keyboard.type(solution)
         self.page.keyboard.press("Control+s")
+        saved = self.lab.workbook / path
+        self.wait_until(lambda: solution in saved.read_text(), f"{path} to be saved")
 
     def terminal(self, command: str, done: Path, text: str) -> None:
         """Type a command into a new terminal and wait until the file `done` contains `text`."""

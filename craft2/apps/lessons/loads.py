@@ -91,7 +91,8 @@ def print_rates(rows: Sequence[Result]) -> None:
     print(f"{'':16}{'clients':>8}{'a second':>10}{'p50 ms':>9}{'p99 ms':>9}{'success':>9}")
     for row in sorted(rows, key=lambda row: row.backend, reverse=True):
         print(f"{row.backend:16}{row.clients:>8}{row.messages_per_s:>10,.0f}", end="")
-        print(f"{row.p50_ms:>9.2f}{row.p99_ms:>9.2f}{row.success_ratio:>9.1%}")
+        p50, p99 = (f"{ms:.2f}" if ms is not None else "-" for ms in (row.p50_ms, row.p99_ms))
+        print(f"{p50:>9}{p99:>9}{row.success_ratio:>9.1%}")
 
 
 def fill(queue: PartitionedQueue, events: Iterable[FlightEvent]) -> list[tuple[int, int]]:
