@@ -35,7 +35,7 @@ _OPTIONS = (
 )
 _GROUP_BYTES = 4 * 1024**2  # of batches that become one Arrow batch
 _QUEUE_ROWS = 2048  # messages that become one Arrow batch
-_LOG_NAME = re.compile(r"(.+)-(\d+)")
+_LOG_NAME = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 
 Offsets = int | Mapping[str, Mapping[str, int]]  # for every partition; or topic -> partition -> it
 
@@ -305,7 +305,7 @@ def _log_tables(
                 return
     except OffsetOutOfRange as error:
         raise _deleted(place, reached, end) from error
-    if log.end_offset < end:
+    if reached < end:  # nothing was left to read: the end is not where it was
         raise SourceError(
             f"{place.words} was cut back to offset {log.end_offset} while it was read up to {end}",
             "run the query again",
@@ -355,6 +355,11 @@ def _queue_tables(
             for message in messages
             if message is not None
         ]
+        if len(rows) != len(messages):
+            raise SourceError(
+                f"{place.words} ended before offset {end} when it was read: it was made anew",
+                "load() again",
+            )
         yield pa.Table.from_pylist(rows, schema=schema())
 
 
