@@ -112,15 +112,11 @@ def _offsets(read: Mapping[str, str], name: str, default: int) -> Offsets:
     if text.lower() in ("earliest", "latest"):
         return EARLIEST if text.lower() == "earliest" else LATEST
     try:
-        value = json.loads(text)
-        by_topic = (
-            {topic: dict(offsets) for topic, offsets in value.items()}
-            if (isinstance(value, dict))
-            else {"": {"0": value}}
-        )
-        numbers = [offset for offsets in by_topic.values() for offset in offsets.values()]
+        value: Offsets = json.loads(text)
+        topics = value.values() if isinstance(value, dict) else [{"": value}]
+        numbers = [number for offsets in topics for number in offsets.values()]
         if all(type(number) is int and number >= EARLIEST for number in numbers):
-            return by_topic if isinstance(value, dict) else int(value)
+            return value
     except (ValueError, TypeError, AttributeError):
         pass
     raise SourceError(
@@ -295,31 +291,24 @@ def _log_tables(
                 group.append(batch)
                 size += len(batch)
                 reached = header.next_offset
-            if size >= _GROUP_BYTES or reached >= end or header.base_offset >= end:
-                data = b"".join(group)
-                if data:  # `batches` has checked it
-                    table = decode_arrow(data, columns=stored, check_crc=False)
-                    yield _within(table, start, end)
+            done = max(reached, header.base_offset) >= end
+            if group and (done or size >= _GROUP_BYTES):  # `batches` has checked them
+                table = decode_arrow(b"".join(group), columns=stored, check_crc=False)
+                yield _within(table, start, end)
                 group, size = [], 0
-            if reached >= end or header.base_offset >= end:
+            if done:
                 return
     except OffsetOutOfRange as error:
-        raise _deleted(place, reached, end) from error
+        raise SourceError(
+            f"retention deleted records of {place.words} from offset {reached} on while they were "
+            f"read up to {end}",
+            "run the query again, and raise retention_ms or retention_bytes of the log",
+        ) from error
     if reached < end:  # nothing was left to read: the end is not where it was
         raise SourceError(
             f"{place.words} was cut back to offset {log.end_offset} while it was read up to {end}",
             "run the query again",
         )
-    if group:
-        yield _within(decode_arrow(b"".join(group), columns=stored, check_crc=False), start, end)
-
-
-def _deleted(place: Place, offset: int, end: int) -> SourceError:
-    return SourceError(
-        f"retention deleted records of {place.words} from offset {offset} on while they were read "
-        f"up to {end}",
-        "run the query again, and raise retention_ms or retention_bytes of the log",
-    )
 
 
 def _within(table: pa.Table, start: int, end: int) -> pa.Table:

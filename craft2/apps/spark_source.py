@@ -92,6 +92,7 @@ class Craft2DataSource(DataSource):
         return SCHEMA
 
     def reader(self, schema: StructType) -> Craft2Reader:
+        """A reader of the columns in `schema`, ours or some of them in any order."""
         types = {field.name: field.dataType for field in SCHEMA}
         for field in schema:
             if types.get(field.name) != field.dataType:

@@ -16,6 +16,7 @@ from craft2.viz.style import (
     label_line_ends,
     log_y,
     new_chart,
+    note_above,
     short,
 )
 
@@ -100,14 +101,5 @@ def latency_over_time(
     axes.plot(when[stalled], ms[stalled], "D", color=COLOURS[1], markersize=5)
     log_y(axes, float(ms.min()), float(ms.max()))
     words = f"{stalled.sum()} of {len(ms):,} calls took {STALL:g} times the median or longer"
-    axes.annotate(
-        words,
-        (1, 1),
-        xycoords="axes fraction",
-        xytext=(0, 4),
-        textcoords="offset points",
-        ha="right",
-        fontsize=9,
-        color=COLOURS[1],
-    )
+    note_above(axes, words, COLOURS[1])
     return chart

@@ -10,7 +10,7 @@ from matplotlib.collections import LineCollection, PatchCollection
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
-from craft2.viz.style import COLOURS, GREY, Chart, new_chart, short
+from craft2.viz.style import COLOURS, Chart, new_chart, note_above, short
 
 _SHADES = ("#9cc7e4", "#d3e6f3")  # neighbouring batches differ, however thin they are drawn
 _HEIGHT = 0.5  # of a row
@@ -38,16 +38,7 @@ def segment_map(segments: Sequence[SegmentPicture], title: str = "A log, byte by
     axes.grid(visible=False)
     batches = sum(len(segment.batches) for segment in segments)
     entries = sum(len(segment.index) for segment in segments)
-    axes.annotate(
-        f"{batches:,} batches; {entries:,} index entries (ticks below)",
-        (1, 1),
-        xycoords="axes fraction",
-        xytext=(0, 4),
-        textcoords="offset points",
-        ha="right",
-        fontsize=9,
-        color=GREY,
-    )
+    note_above(axes, f"{batches:,} batches; {entries:,} index entries (ticks below)")
     return chart
 
 

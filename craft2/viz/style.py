@@ -87,6 +87,20 @@ def _apart(wanted: Sequence[float], lowest: float, gap: float = 13.0) -> list[fl
     return [first(group) + gap * i for group in groups for i in range(len(group))]
 
 
+def note_above(axes: Axes, words: str, colour: str = GREY) -> None:
+    """A line of small print above the right end of the plot."""
+    axes.annotate(
+        words,
+        (1, 1),
+        xycoords="axes fraction",
+        xytext=(0, 4),
+        textcoords="offset points",
+        ha="right",
+        fontsize=9,
+        color=colour,
+    )
+
+
 def plain_rows(rows: Any) -> list[dict[str, Any]]:
     """Rows of the results store as dicts: from `Result`s, an Arrow table, or Spark rows."""
     if hasattr(rows, "to_pylist"):

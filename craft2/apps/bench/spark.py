@@ -7,8 +7,7 @@ from pathlib import Path
 
 from craft2.apps.bench.harness import alternate
 from craft2.apps.bench.scenarios import Bench, scenario
-from craft2.apps.ingestion.flights import flights
-from craft2.record_batch import encode_values
+from craft2.apps.ingestion.flights import batch_of, flights
 from phase1_file_queue.log_config import LogConfig
 from phase1_file_queue.partition_log import PartitionLog
 
@@ -20,14 +19,7 @@ PER_BATCH = 1_000
 def fill_with_flights(directory: Path, records: int) -> None:
     """A log of `records` flights, the first 100,000 again and again, with keys and times."""
     events = list(flights(100_000))
-    batches = [
-        encode_values(
-            [event.value for event in some],
-            keys=[event.key.encode() for event in some],
-            timestamps=[event.event_time_ms for event in some],
-        )
-        for some in (events[at : at + PER_BATCH] for at in range(0, len(events), PER_BATCH))
-    ]
+    batches = [batch_of(events[at : at + PER_BATCH]) for at in range(0, len(events), PER_BATCH)]
     with PartitionLog(directory, LogConfig(flush_policy="never")) as log:
         for number in range(records // PER_BATCH):
             log.append_as_leader(batches[number % len(batches)], 0)

@@ -22,15 +22,16 @@ import importlib.util
 import io
 import itertools
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import msgspec
 
 from craft2.errors import Craft2Error
+from craft2.record_batch import BatchFields, encode_values
 
 TOTAL = 336_776
 
@@ -120,6 +121,16 @@ _COLUMNS = (
     "minute",
     "time_hour",
 )
+
+
+def batch_of(events: Sequence[FlightEvent], **fields: Unpack[BatchFields]) -> bytes:
+    """One record batch of the events, with their keys, values and event times."""
+    return encode_values(
+        [event.value for event in events],
+        keys=[event.key.encode() for event in events],
+        timestamps=[event.event_time_ms for event in events],
+        **fields,
+    )
 
 
 def _minutes(text: str) -> int | None:

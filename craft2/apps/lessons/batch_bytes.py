@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from craft2 import varint
-from craft2.apps.ingestion.flights import FlightEvent
+from craft2.apps.ingestion.flights import FlightEvent, batch_of
 from craft2.batch_header import HEADER, HEADER_SIZE, BatchHeader
-from craft2.record_batch import encode_values, read_header
+from craft2.record_batch import read_header
 
 _TYPES = {"b": 1, "h": 2, "i": 4, "I": 4, "q": 8}  # struct's letters and their sizes in bytes
 _SHOWN = 12  # bytes of a long field that are printed
@@ -100,15 +100,8 @@ def bytes_per_flight(
         found[codec] = {}
         for size in found["the values alone"]:
             starts = range(0, len(events) - size + 1, size)
-            stored = sum(len(_batch(events[start : start + size], codec)) for start in starts)
+            stored = sum(
+                len(batch_of(events[start : start + size], codec=codec)) for start in starts
+            )
             found[codec][size] = stored / (len(starts) * size)
     return found
-
-
-def _batch(events: Sequence[FlightEvent], codec: str) -> bytes:
-    return encode_values(
-        [event.value for event in events],
-        keys=[event.key.encode() for event in events],
-        timestamps=[event.event_time_ms for event in events],
-        codec=codec,
-    )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from craft2.apps.bench.harness import Operation, closed_loop
-from craft2.apps.ingestion.flights import FlightEvent
+from craft2.apps.ingestion.flights import FlightEvent, batch_of
 from craft2.disk import CountingDisk, RealDisk
 from craft2.faulty_disk import FaultyDisk
 from craft2.record_batch import encode_values, iter_headers
@@ -60,14 +60,7 @@ def call_table(folder: Path, events: Sequence[FlightEvent]) -> dict[str, int]:
 
 def batches(events: Sequence[FlightEvent], size: int) -> list[bytes]:
     """The flights in record batches of `size`."""
-    return [
-        encode_values(
-            [event.value for event in events[start : start + size]],
-            keys=[event.key.encode() for event in events[start : start + size]],
-            timestamps=[event.event_time_ms for event in events[start : start + size]],
-        )
-        for start in range(0, len(events), size)
-    ]
+    return [batch_of(events[start : start + size]) for start in range(0, len(events), size)]
 
 
 def segment_of(log: PartitionLog, offset: int) -> Segment:

@@ -14,6 +14,7 @@ from craft2.apps.bench.log import appending
 from craft2.apps.bench.results import Result, Results
 from craft2.apps.bench.scenarios import bench_in
 from craft2.apps.ingestion.flights import Flight, FlightEvent
+from craft2.apps.lessons.log_loads import batches
 from craft2.apps.lessons.processes import Worker, consume, produce_steadily
 from craft2.clock import SystemClock
 from craft2.events import EventLog
@@ -42,21 +43,14 @@ def fill_logs(
 
     key: the field of the flight to use, "carrier" or "tailnum"; the carrier where it is null.
     """
-    waiting: list[list[tuple[bytes, FlightEvent]]] = [[] for _ in range(num_partitions)]
+    waiting: list[list[FlightEvent]] = [[] for _ in range(num_partitions)]
     for event in events:
-        encoded = (
-            getattr(msgspec.json.decode(event.value, type=Flight), key) or event.key
-        ).encode()
-        waiting[partition_for(encoded, num_partitions)].append((encoded, event))
+        flight = msgspec.json.decode(event.value, type=Flight)
+        event = event._replace(key=getattr(flight, key) or event.key)
+        waiting[partition_for(event.key.encode(), num_partitions)].append(event)
     for partition, all_of_it in enumerate(waiting):
         with PartitionLog(root / f"{topic}-{partition}", LogConfig(flush_policy="never")) as log:
-            for at in range(0, len(all_of_it), _BATCH):
-                some = all_of_it[at : at + _BATCH]
-                batch = encode_values(
-                    [event.value for _, event in some],
-                    keys=[encoded for encoded, _ in some],
-                    timestamps=[event.event_time_ms for _, event in some],
-                )
+            for batch in batches(all_of_it, _BATCH):
                 log.append_durably(batch)
 
 
