@@ -6,7 +6,6 @@ damage found later happened later.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from craft2.disk import Buffer
@@ -33,7 +32,7 @@ def check_new(data: Buffer, max_bytes: int, epoch: int) -> NewBatches:
     if not (isinstance(epoch, int) and 0 <= epoch < 2**31):
         raise BadBatch(f"leader epoch {epoch!r}", "give a whole number from 0 to 2,147,483,647")
     whole = bytes(_bytes(data))  # a copy, unless it is bytes already, which nobody can change
-    batches = list(_whole_batches(whole, max_bytes))
+    batches = _whole_batches(whole, max_bytes)
     for position, header in batches:
         if header.count != header.last_offset_delta + 1:
             raise BadBatch(
@@ -79,20 +78,23 @@ def _bytes(data: object) -> Buffer:
     return data
 
 
-def _whole_batches(data: Buffer, max_bytes: int) -> Iterator[tuple[int, BatchHeader]]:
+def _whole_batches(data: Buffer, max_bytes: int) -> Batches:
     """(position, header) of each batch in `data`, which must hold nothing else."""
-    position = 0
-    while position < len(data) or position == 0:
+    found: Batches = []
+    position, end = 0, len(data)
+    while position < end or position == 0:
         header = verify(data, position)
         if header.magic != 2:
             raise BadBatch(
                 f"the batch at byte {position} has format {header.magic}",
                 "encode it again with craft2.record_batch.encode: only format 2 is written",
             )
-        if header.size > max_bytes:
+        size = header.size
+        if size > max_bytes:
             raise RecordTooLarge(
-                f"a batch of {header.size} bytes; the limit is {max_bytes}",
+                f"a batch of {size} bytes; the limit is {max_bytes}",
                 "send smaller batches, or raise max_message_bytes",
             )
-        yield position, header
-        position += header.size
+        found.append((position, header))
+        position += size
+    return found

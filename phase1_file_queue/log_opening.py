@@ -225,8 +225,7 @@ def _load_sealed(state: LogState, count: int) -> None:
             segment.recover_from(0, segment.base_offset)
             segment.size = segment.file.size()
             try:
-                for position, header in segment.headers():
-                    segment.note(position, header)
+                segment.note(segment.headers())
             except CorruptBatch as error:
                 path = segment_path(state.directory, segment.base_offset)
                 raise CorruptLog(f"segment {path!r}: {error.problem}", error.fix) from error
@@ -284,8 +283,8 @@ def _check_segment(state: LogState, segment: Segment, start: int, offset: int) -
     batches, damage = scan(segment.file, start, size, offset)
     state.report.scanned_bytes += size - start
     state.epochs.truncate(offset)
+    segment.note(batches)
     for position, header in batches:
-        segment.note(position, header)
         segment.size = position + header.size
         if state.epochs.assign(header.leader_epoch, header.base_offset):
             state.epochs_changed = True

@@ -123,9 +123,10 @@ class LogState:
             self.new_segment(self.end_offset)
             self.tell("roll", self.end_offset, reason)
         self.active.append(data, batches)
-        for _, header in batches:
-            if self.epochs.assign(header.leader_epoch, header.base_offset):
-                self.epochs_changed = True
+        if batches[-1][1].leader_epoch > self.epochs.latest:  # they never shrink within an append
+            for _, header in batches:
+                if self.epochs.assign(header.leader_epoch, header.base_offset):
+                    self.epochs_changed = True
         self.save_epochs()  # before anybody can see the records; once per leader
         if self.producers is not None:
             for _, header in batches:

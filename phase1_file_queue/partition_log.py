@@ -163,14 +163,18 @@ class PartitionLog:
             outcomes: list[AppendResult | LogError | DiskError] = []
             data, batches = bytearray(), Batches()
             written = 0  # outcomes up to here stand; those after it wait for the next write
+            offset, latest = state.end_offset, state.epochs.latest
+            room = self.config.segment_bytes - state.active.size
             for wanted in group:
-                if batches and not self._may_share(state, data, wanted):
+                plain = wanted.epoch == latest and self._producers is None  # no state to ask
+                if batches and not (plain and len(data) + len(wanted.data) <= room):
                     written = self._write_some(state, data, batches, outcomes, written)
                     data, batches = bytearray(), Batches()
-                offset = first = batches[-1][1].next_offset if batches else state.end_offset
-                outcome = self._refused(state, wanted)
+                    offset, latest = state.end_offset, state.epochs.latest
+                    room = self.config.segment_bytes - state.active.size
+                outcome = None if plain else self._refused(state, wanted)
                 if outcome is None:
-                    start = len(data)
+                    first, start, latest = offset, len(data), wanted.epoch
                     data += wanted.data
                     for position, header in wanted.batches:
                         stamp_into(data, start + position, offset, wanted.epoch)
@@ -200,14 +204,6 @@ class PartitionLog:
                 if isinstance(outcomes[number], AppendResult):
                     outcomes[number] = error
         return len(outcomes)
-
-    def _may_share(self, state: LogState, data: bytearray, wanted: NewBatches) -> bool:
-        """Whether `wanted` can go into the same write as `data`: same segment, epoch, no state."""
-        return (
-            self._producers is None
-            and wanted.epoch == state.epochs.latest
-            and state.active.size + len(data) + len(wanted.data) <= self.config.segment_bytes
-        )
 
     def _refused(self, state: LogState, wanted: NewBatches) -> AppendResult | LogError | None:
         """Why `wanted` is not appended: an old epoch, or it is there already."""

@@ -14,7 +14,7 @@ to `next_offset`, whatever lies behind them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from craft2.disk import Buffer, Disk, FileSlice, Mode
 from craft2.record_batch import (
@@ -94,18 +94,23 @@ class Segment:
         data: the batches' bytes. batches: (position within data, header) of each.
         """
         self.file.write_at(self.size, data)
-        for position, header in batches:
-            self.note(self.size + position, header)
+        self.note(batches, self.size)
         self.size += len(data)
 
-    def note(self, position: int, header: BatchHeader) -> None:
-        """Take in that a batch lies at `position`: indexes, next offset, largest timestamp."""
-        self._note_timestamp(header)
-        due = position - self.offset_index.last_position() > self._interval
-        if due and not self.indexes_full:
-            self.offset_index.append(header.base_offset, position)
-            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
-        self.next_offset = header.next_offset
+    def note(self, batches: Iterable[tuple[int, BatchHeader]], start: int = 0) -> None:
+        """Take in that batches lie in the file: indexes, next offset, largest timestamp.
+
+        batches: (position, header) of each, the positions counted from `start`.
+        """
+        indexed = self.offset_index.last_position()
+        for position, header in batches:
+            if header.max_timestamp > self.max_timestamp:
+                self._note_timestamp(header)
+            if start + position - indexed > self._interval and not self.indexes_full:
+                indexed = start + position
+                self.offset_index.append(header.base_offset, indexed)
+                self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            self.next_offset = header.next_offset
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """(position, header) of the first batch that ends after `offset`; None behind the last."""

@@ -473,6 +473,17 @@ def test_one_full_disk_in_a_group_fails_those_it_concerns():
         log.append_durably(batch("x"), 2**31)
 
 
+def test_a_group_that_begins_a_new_epoch_ends_the_old_one():
+    log = PartitionLog("/t-0", disk=FaultyDisk())
+    log.append_as_leader(batch("zero"), 3)
+    group = [check_new(batch(value), 10**6, epoch) for value, epoch in (("a", 5), ("b", 3))]
+    first, second = log._append_group(group)
+    assert first == (1, 1, False)
+    assert isinstance(second, BadBatch)
+    assert "epoch 3 is older" in str(second)
+    assert values(log) == ["zero", "a"]
+
+
 def test_a_search_that_a_cut_overtakes_is_made_again(monkeypatch):
     disk = FaultyDisk()
     writer = PartitionLog("/t-0", disk=disk)
