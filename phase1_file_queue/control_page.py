@@ -83,6 +83,8 @@ class ControlPage:
             if found is not None and found[0] >= self._sequence:  # never back to an older state
                 self._sequence = found[0]
                 return Published(*found[1:])
+            if found is None and not any(self._view[:_DIRTY]):
+                return None
         return None
 
     def _newest(self) -> tuple[int, ...] | None:

@@ -15,7 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-m", "pytest", "-m", "not prove"]
-PARALLEL = ["-q", "-n", "2", "--dist", "loadfile"]
+# One process more than two cores: a browser, Spark or a disk is what many tests wait for.
+PARALLEL = ["-q", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+LONGEST_FIRST = ["tests/browser", "tests/phase1/test_log_crashes.py", "tests/craft2", "tests"]
 NBVAL = ["-p", "craft2.course.pytest_plugin", "--nbval", "--nbval-current-env"]
 NBVAL += ["--nbval-cell-timeout=60"]
 
@@ -52,7 +54,7 @@ def main(arguments: list[str]) -> int:
         ("lint", [sys.executable, "-m", "ruff", "check", "."]),
         ("format", [sys.executable, "-m", "ruff", "format", "--check", "."]),
         ("types", [sys.executable, "-m", "mypy"]),
-        ("tests", [*PYTEST, *PARALLEL, "tests"]),
+        ("tests", [*PYTEST, *PARALLEL, *LONGEST_FIRST]),
     ]
     notebooks = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "notebooks").glob("*.ipynb"))
     steps.append(("notebooks", [*PYTEST, *NBVAL, *PARALLEL, *notebooks]))
