@@ -16,6 +16,8 @@ import os
 import re
 from dataclasses import asdict, dataclass
 
+from crc32c import crc32c
+
 from craft2.disk import Disk
 from phase1_file_queue.log_config import CorruptLog, NotALog
 from phase1_file_queue.producer_state import SUFFIX as SNAPSHOT_SUFFIX
@@ -44,10 +46,9 @@ class Checkpoint:
     clean: bool = False
 
     def save(self, disk: Disk, directory: str) -> None:
-        """Write the file, durably."""
-        publish(
-            disk, os.path.join(directory, CHECKPOINT), json.dumps(asdict(self)).encode() + b"\n"
-        )
+        """Write the file, durably: a line of JSON, and its CRC32C on a second one."""
+        line = json.dumps(asdict(self)).encode()
+        publish(disk, os.path.join(directory, CHECKPOINT), b"%s\n%08x\n" % (line, crc32c(line)))
 
     @classmethod
     def load(cls, disk: Disk, directory: str) -> Checkpoint | None:
@@ -58,8 +59,11 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         try:
-            found = cls(**json.loads(data))
-            if all(isinstance(n, int) and n >= 0 for n in asdict(found).values()):
+            line, crc = data.splitlines()
+            found = cls(**json.loads(line))
+            if crc == b"%08x" % crc32c(line) and all(
+                isinstance(n, int) and n >= 0 for n in asdict(found).values()
+            ):
                 return found
         except (ValueError, TypeError):
             pass
@@ -67,6 +71,12 @@ class Checkpoint:
             f"{path!r} is not a recovery point: {data[:80]!r}",
             "delete it: the whole log is then checked when it is opened",
         )
+
+
+def is_log_file(name: str) -> bool:
+    """Whether a directory that holds a file of this name is a log's, or was one."""
+    match = _NUMBERED.fullmatch(name)
+    return name in (CHECKPOINT, CONTROL) or (match is not None and match[2] in SUFFIXES)
 
 
 def segment_bases(disk: Disk, directory: str) -> list[int]:

@@ -43,10 +43,18 @@ def open_log(
 ) -> LogState:
     """The state of the log in `directory`, checked as far as need be. See PartitionLog."""
     try:
-        disk.mkdir(directory)
-        segment_bases(disk, directory)  # before the first lock file is made: is this a log?
+        if config.access != "read":
+            disk.mkdir(directory)
+        bases = segment_bases(disk, directory)  # before the first lock file is made: is this a log?
     except (FileExistsError, NotADirectoryError):
         raise NotALog(f"{directory!r} is a file", "give the path of a directory") from None
+    except FileNotFoundError:
+        bases = []
+    if config.access == "read" and not bases and Checkpoint.load(disk, directory) is None:
+        raise NotALog(
+            f"{directory!r} holds no log",
+            'correct the path, or open it with access="shared" to make a new log',
+        )
     state = LogState(disk, directory, config, producers, events)
     try:
         if config.access != "read":
@@ -175,6 +183,12 @@ def _recover(state: LogState) -> None:
     state.log_start = state.checkpoint.log_start
     while len(bases) > 1 and bases[1] <= state.log_start:  # deletion was under way
         Segment(state.disk, state.directory, bases.pop(0), state.config, grows=True).delete()
+    if not bases and state.checkpoint.recovery_point > state.log_start:
+        raise CorruptLog(
+            f"the log {state.directory!r} has no segment, but it held records up to offset "
+            f"{state.checkpoint.recovery_point - 1}",
+            "restore its files from a copy or a replica, or remove the directory to begin anew",
+        )
     if bases and bases[0] > state.log_start:
         raise CorruptLog(
             f"the log {state.directory!r} starts at offset {state.log_start}, but its first "
@@ -230,8 +244,9 @@ def _load_sealed(state: LogState, count: int) -> None:
                 path = segment_path(state.directory, segment.base_offset)
                 raise CorruptLog(f"segment {path!r}: {error.problem}", error.fix) from error
             segment.finish()
-        if segment.next_offset < after.base_offset:
-            end = Damage(segment.size, segment.next_offset, "the file ends here")
+        if segment.next_offset != after.base_offset:
+            ends = f"the file's last batch ends before offset {segment.next_offset}"
+            end = Damage(segment.size, after.base_offset, ends)
             path = segment_path(state.directory, segment.base_offset)
             raise corrupt(path, end, f"the next segment begins at offset {after.base_offset}")
 
@@ -240,7 +255,11 @@ def _load_clean(state: LogState) -> None:
     _load_sealed(state, len(state.segments) - 1)
     active = state.active
     active.refresh(state.checkpoint.position, state.checkpoint.recovery_point)
-    active.load_max_timestamp()
+    try:
+        active.load_max_timestamp()
+    except CorruptBatch as error:
+        path = segment_path(state.directory, active.base_offset)
+        raise CorruptLog(f"segment {path!r}: {error.problem}", error.fix) from error
 
 
 def _check(state: LogState) -> None:

@@ -12,11 +12,12 @@ import os
 from bisect import bisect_right
 from dataclasses import replace
 
-from craft2.disk import Buffer, Disk, File, FileSlice
+from craft2.disk import Buffer, Disk, File
 from craft2.events import Emitter
 from craft2.record_batch import BatchHeader
 from phase1_file_queue.control_page import ControlPage, Published
 from phase1_file_queue.leader_epochs import LeaderEpochs
+from phase1_file_queue.log_batches import Piece
 from phase1_file_queue.log_config import LogConfig, OffsetOutOfRange
 from phase1_file_queue.log_files import CONTROL, EPOCHS, Checkpoint, segment_bases
 from phase1_file_queue.offset_index import MAX_RELATIVE
@@ -179,7 +180,7 @@ class LogState:
 
     # Reading.
 
-    def slice(self, offset: int, end: int, max_bytes: int) -> FileSlice:
+    def piece(self, offset: int, end: int, max_bytes: int) -> Piece:
         """Batches from the one with `offset`, none with `end` or later; see PartitionLog.read."""
         number = bisect_right(self.segments, offset, key=lambda s: s.base_offset) - 1
         for segment in self.segments[number:] if offset < end else []:
@@ -192,8 +193,10 @@ class LogState:
                 bound = segment.locate(end)
                 limit = bound[0] if bound else limit
             stop = min(limit, position + max(max_bytes, header.size))
-            return segment.slice(position, max(stop, position))
-        return self.active.slice(self.active.size, self.active.size)
+            part = segment.slice(position, max(stop, position))
+            return Piece(part, segment.next_offset, segment.size)
+        size = self.active.size
+        return Piece(self.active.slice(size, size), self.end_offset, size)
 
     def check_offset(self, offset: int) -> None:
         """Raises OffsetOutOfRange for an offset that is not from the log's start to its end."""
@@ -296,13 +299,13 @@ class LogState:
 
     def leave_clean(self) -> None:
         """Nobody else is here and all is synced: leave so that opening need not check anything."""
+        for segment in self.segments:
+            segment.close(trim=True)
         now = Checkpoint.load(self.disk, self.directory)
         if now is None or not now.clean:
             self.save_epochs()
             if self.producers is not None:
                 save_snapshot(self.disk, self.directory, self.end_offset, self.producers)
-            for segment in self.segments:
-                segment.close(trim=True)
             at = (self.active.base_offset, self.active.size)
             self.save_checkpoint(
                 log_start=self.log_start, recovery_point=self.end_offset, at=at, clean=True

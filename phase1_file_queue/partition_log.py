@@ -36,7 +36,7 @@ from craft2.record_batch import BatchTooShort, CorruptBatch, Record, decode, sta
 from phase1_file_queue import log_cutting
 from phase1_file_queue.append_checks import Batches, NewBatches, check_new, check_replica
 from phase1_file_queue.group_commit import GroupCommit, IntervalFlusher
-from phase1_file_queue.log_batches import checked_batches
+from phase1_file_queue.log_batches import Piece, checked_batches
 from phase1_file_queue.log_config import (
     BadBatch,
     CorruptLog,
@@ -108,6 +108,13 @@ class PartitionLog:
     def end_offset(self) -> int:
         """The next offset to be written."""
         return self._look().end_offset
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """(log_start, end_offset) of one moment."""
+        with self._mutex:
+            state = self._look()
+            return state.log_start, state.end_offset
 
     @property
     def flushed(self) -> int:
@@ -299,12 +306,15 @@ class PartitionLog:
         upto: no record at or after this offset (a batch's first), such as the high watermark.
         Raises OffsetOutOfRange, CorruptLog.
         """
+        return self._piece(offset, max_bytes, upto).slice
+
+    def _piece(self, offset: int, max_bytes: int, upto: int | None) -> Piece:
         _check_offset(offset)
 
-        def find(state: LogState) -> FileSlice:
+        def find(state: LogState) -> Piece:
             state.check_offset(offset)
             end = state.end_offset if upto is None else min(upto, state.end_offset)
-            return state.slice(offset, end, max_bytes)
+            return state.piece(offset, end, max_bytes)
 
         return self._find(find)
 
@@ -316,7 +326,7 @@ class PartitionLog:
         Raises OffsetOutOfRange, CorruptLog.
         """
         start = self.log_start if offset is None else offset
-        return checked_batches(lambda at: self.read(at, max_bytes, upto), self._cuts, start)
+        return checked_batches(lambda at: self._piece(at, max_bytes, upto), self._cuts, start)
 
     def records(self, offset: int | None = None, upto: int | None = None) -> Iterator[Record]:
         """Records, one at a time, from exactly `offset` (the log's start) to the end."""

@@ -16,17 +16,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
+from craft2.batch_header import corrupt
 from craft2.disk import Buffer, Disk, FileSlice, Mode
 from craft2.record_batch import (
     HEADER_SIZE,
     BatchHeader,
+    BatchTooShort,
     CorruptBatch,
     decode,
     iter_headers,
     read_header,
 )
 from phase1_file_queue.log_config import LogConfig
-from phase1_file_queue.offset_index import OffsetIndex, TimeIndex
+from phase1_file_queue.offset_index import MAX_RELATIVE, OffsetIndex, TimeIndex
 
 SUFFIXES = (".log", ".index", ".timeindex")
 _WALK_BYTES = 16 * 1024
@@ -114,11 +116,20 @@ class Segment:
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """(position, header) of the first batch that ends after `offset`; None behind the last."""
-        _, position = self.offset_index.lookup(offset)
+        entry = self.offset_index.lookup(offset)
+        position = entry[1] if self._matches(*entry) else 0
         for found, header in self.headers(position):
             if header.next_offset > offset:
                 return found, header
         return None
+
+    def _matches(self, offset: int, position: int) -> bool:
+        """Whether the batch of an index entry is where that says; if not, believe the log."""
+        try:
+            header = read_header(self.file.read_at(position, HEADER_SIZE)) if position else None
+        except (BatchTooShort, CorruptBatch):
+            return False
+        return header is None or header.base_offset == offset
 
     def locate_timestamp(self, timestamp: int, log_start: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record from `log_start` on not before `timestamp`."""
@@ -136,18 +147,23 @@ class Segment:
         """(position, header) of each batch from the one at `position` on, without reading more.
 
         Reads ahead in steps that grow, as a lookup needs little and a scan everything.
+        Raises CorruptBatch for a header that is impossible there.
         """
-        step = _WALK_BYTES
+        step, due = _WALK_BYTES, self.base_offset
+        farthest = self.base_offset + MAX_RELATIVE
         while position < self.size:
             window = self.file.read_at(position, min(step, self.size - position))
             used = 0
             for at, header in iter_headers(window):
+                if not due <= header.base_offset <= farthest - header.last_offset_delta:
+                    wanted = f"{due} or more, in reach of the segment's {self.base_offset}"
+                    raise corrupt(position + at, "base offset", wanted, header.base_offset)
                 yield position + at, header
-                used = at + header.size
+                used, due = at + header.size, header.next_offset
             if used == 0:  # larger than the window: the header is enough
                 header = read_header(window)
                 yield position, header
-                used = header.size
+                used, due = header.size, header.next_offset
             position += used
             step = min(step * 4, _SCAN_BYTES)
 
@@ -217,6 +233,8 @@ class Segment:
         if last:
             self.max_timestamp, self.max_timestamp_offset = last
         indexed = self.offset_index.last_position()
+        if indexed and not self._matches(*self.offset_index.entry(self.offset_index.count - 1)):
+            return False
         batches = 0
         try:
             for _, header in self.headers(indexed):

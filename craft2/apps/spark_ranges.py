@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from craft2.errors import Craft2Error
-from craft2.record_batch import decode_arrow, read_header
+from craft2.record_batch import BatchHeader, decode_arrow, read_header
 from phase1_file_queue.log_config import LogConfig, OffsetOutOfRange
+from phase1_file_queue.log_files import is_log_file
 from phase1_file_queue.partition_log import PartitionLog
 from phase1_file_queue.partitioned_queue import PartitionedQueue
 
@@ -33,9 +34,12 @@ _OPTIONS = (
     "endingTimestamp",
     "maxRecordsPerPartition",
 )
+_SPARKS_OWN = ("owner",)  # what CREATE TABLE adds
 _GROUP_BYTES = 4 * 1024**2  # of batches that become one Arrow batch
+_GROUP_RECORDS = 65_536  # the same; compressed batches are larger than they look
+_MOST_RANGES = 1000  # of one partition: a range that is mostly a gap is not cut finer
 _QUEUE_ROWS = 2048  # messages that become one Arrow batch
-_LOG_NAME = re.compile(r"(.+)-(0|[1-9][0-9]*)")
+_LOG_NAME = re.compile(r"(.+)-(0|[1-9][0-9]{0,8})")
 
 Offsets = int | Mapping[str, Mapping[str, int]]  # for every partition; or topic -> partition -> it
 
@@ -72,12 +76,18 @@ class Options:
     def of(cls, given: Mapping[str, str]) -> Options:
         """Raises SourceError naming the option, its value, and what it may be."""
         names = {name.lower(): name for name in _OPTIONS}
-        for name in given:
-            if name.lower() not in names:
+        read = {}
+        for name, value in given.items():
+            if name == "paths":  # what load([one, two]) becomes
+                raise SourceError(
+                    f"several paths are given: {value}",
+                    "load each alone, and join them: a.union(b)",
+                )
+            if name.lower() not in names and name not in _SPARKS_OWN:
                 raise SourceError(
                     f"there is no option {name!r}", f"use some of {', '.join(_OPTIONS)}"
                 )
-        read = {names[name.lower()]: value for name, value in given.items()}
+            read[names.get(name.lower(), name)] = value
         if not read.get("path"):
             raise SourceError("no path is given", 'add .option("path", DIRECTORY) before load()')
         for end in ("starting", "ending"):
@@ -99,7 +109,7 @@ def _number(read: Mapping[str, str], name: str, default: int | None, least: int)
     text = read.get(name)
     if text is None:
         return default
-    if not re.fullmatch(r"\d{1,18}", text) or int(text) < least:
+    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < least:
         unit = "ms since 1970" if "Timestamp" in name else "records"
         raise SourceError(f"option {name} is {text!r}", f"give a whole number of {unit}")
     return int(text)
@@ -112,12 +122,12 @@ def _offsets(read: Mapping[str, str], name: str, default: int) -> Offsets:
     if text.lower() in ("earliest", "latest"):
         return EARLIEST if text.lower() == "earliest" else LATEST
     try:
-        value: Offsets = json.loads(text)
+        value: Offsets = json.loads(text, object_pairs_hook=_each_once)
         topics = value.values() if isinstance(value, dict) else [{"": value}]
         numbers = [number for offsets in topics for number in offsets.values()]
         if all(type(number) is int and number >= EARLIEST for number in numbers):
             return value
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         pass
     raise SourceError(
         f"option {name} is {text!r}",
@@ -125,27 +135,61 @@ def _offsets(read: Mapping[str, str], name: str, default: int) -> Offsets:
     )
 
 
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a name is given twice")
+    return dict(pairs)
+
+
 def open_places(options: Options) -> list[Place]:
-    """The partitions under the path. Raises SourceError if there is none."""
+    """The partitions under the path. Raises SourceError if there is none, or one is unreadable."""
     root = Path(options.path)
-    if (root / "queue.json").exists():
+    names = _names(root)
+    if "queue.json" in names:
         with PartitionedQueue.existing(root) as queue:
             count = queue.num_partitions
         found = [Place(root.name, number, options.path, False) for number in range(count)]
-    elif any(root.glob("*.log")):
+    elif any(map(is_log_file, names)):
         found = [_log_place(root) or Place(root.name, 0, options.path, True)]
     else:
-        logs = sorted(each.parent for each in root.glob("*/*.log"))
-        places = {_log_place(directory) for directory in logs}
-        found = sorted(place for place in places if place is not None)
+        found = _logs_in(root, names)
     if not found:
-        what = "holds no queue and no log" if root.is_dir() else "is no directory"
         raise SourceError(
-            f"path {options.path!r} {what}",
+            f"path {options.path!r} holds no queue and no log",
             "name a queue's directory, a log's, or a folder of logs named <topic>-<partition>",
         )
     _check_names(options, found)
     return found
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        raise SourceError(
+            f"path {str(directory)!r} is no directory",
+            "name a queue's directory, a log's, or a folder of logs named <topic>-<partition>",
+        ) from None
+    except OSError as error:
+        raise SourceError(
+            f"path {str(directory)!r} cannot be listed: {error.strerror}",
+            "let the user that Spark runs as read it",
+        ) from error
+
+
+def _logs_in(root: Path, names: list[str]) -> list[Place]:
+    """The logs in a folder, none left out: a name that is none of a log's is an error."""
+    found = []
+    for directory in (root / name for name in names):
+        if directory.is_dir() and any(map(is_log_file, _names(directory))):
+            place = _log_place(directory)
+            if place is None:
+                raise SourceError(
+                    f"the log {str(directory)!r} is not named <topic>-<partition>",
+                    "name it so, such as flights-0; or move it out of this folder",
+                )
+            found.append(place)
+    return sorted(found)
 
 
 def _log_place(directory: Path) -> Place | None:
@@ -155,16 +199,18 @@ def _log_place(directory: Path) -> Place | None:
 
 def _check_names(options: Options, found: list[Place]) -> None:
     """An offset for a partition that is not there is a mistake, not a wish."""
-    known = {(place.topic, str(place.partition)) for place in found}
+    known: dict[str, set[str]] = {}
+    for place in found:
+        known.setdefault(place.topic, set()).add(str(place.partition))
     for name, offsets in (("startingOffsets", options.start), ("endingOffsets", options.end)):
         for topic, by_partition in offsets.items() if isinstance(offsets, Mapping) else ():
-            for partition in by_partition:
-                if (topic, partition) not in known:
-                    raise SourceError(
-                        f"option {name} names partition {partition} of {topic!r}, which is not "
-                        f"in {options.path!r}",
-                        f"there are {', '.join(place.words for place in found)}",
-                    )
+            strange = sorted(set(by_partition) - known.get(topic, set()))
+            if strange or topic not in known:
+                what = f"partition {strange[0]} of {topic!r}" if strange else f"topic {topic!r}"
+                raise SourceError(
+                    f"option {name} names {what}, which is not in {options.path!r}",
+                    f"there are {', '.join(place.words for place in found)}",
+                )
 
 
 def plan(place: Place, options: Options) -> list[tuple[int, int]]:
@@ -209,12 +255,14 @@ def _bound(place: Place, offsets: Offsets, default: int) -> int:
 def split(start: int, end: int, most: int) -> list[tuple[int, int]]:
     """Cut start..end into as few pieces of at most `most` as possible, of nearly one size.
 
+    There are 1000 at most; longer ones then.
+
     >>> split(0, 10, 4)
     [(0, 3), (3, 6), (6, 10)]
     """
     if start >= end:
         return []
-    pieces = -(-(end - start) // most)
+    pieces = min(-(-(end - start) // most), _MOST_RANGES)
     cuts = [start + (end - start) * number // pieces for number in range(pieces + 1)]
     return list(itertools.pairwise(cuts))
 
@@ -234,8 +282,7 @@ class _Reader:
     def bounds(self) -> tuple[int, int]:
         """(first offset, next offset to be written)."""
         if self.log is not None:
-            end = self.log.end_offset  # before the start: retention may move that meanwhile
-            return self.log.log_start, end
+            return self.log.bounds
         assert self.queue is not None
         return 0, self.queue.end_offset(self._place.partition)
 
@@ -282,33 +329,51 @@ def _log_tables(
 ) -> Iterator[pa.Table]:
     stored = ("offset", *(c for c in columns if c in ("timestamp", "key", "value", "headers")))
     group: list[bytes] = []
-    size = 0
-    reached = start
+    size = records = 0
+    for header, batch in _wanted(log, place, start, end):  # `batches` has checked them
+        group.append(batch)
+        size, records = size + len(batch), records + header.count
+        if size >= _GROUP_BYTES or records >= _GROUP_RECORDS:
+            yield _decoded(group, stored, start, end)
+            group, size, records = [], 0, 0
+    if group:
+        yield _decoded(group, stored, start, end)
+
+
+def _wanted(
+    log: PartitionLog, place: Place, start: int, end: int
+) -> Iterator[tuple[BatchHeader, bytes]]:
+    """The batches with records from `start` on, before `end`. Raises SourceError, CorruptLog."""
+    reached, gap = start, False
+    batches = log.batches(start, max_bytes=_GROUP_BYTES)
     try:
-        for batch in log.batches(start, max_bytes=_GROUP_BYTES):
+        for batch in batches:
             header = read_header(batch)
+            gap = header.base_offset > reached
+            reached = header.next_offset
             if header.base_offset < end:
-                group.append(batch)
-                size += len(batch)
-                reached = header.next_offset
-            done = max(reached, header.base_offset) >= end
-            if group and (done or size >= _GROUP_BYTES):  # `batches` has checked them
-                table = decode_arrow(b"".join(group), columns=stored, check_crc=False)
-                yield _within(table, start, end)
-                group, size = [], 0
-            if done:
-                return
+                yield header, batch
+            if reached >= end:
+                break
+        if gap:  # is it one, or is a first offset damaged? Reading one more batch tells
+            next(batches, None)
     except OffsetOutOfRange as error:
-        raise SourceError(
-            f"retention deleted records of {place.words} from offset {reached} on while they were "
-            f"read up to {end}",
-            "run the query again, and raise retention_ms or retention_bytes of the log",
-        ) from error
+        if log.end_offset >= reached:
+            raise SourceError(
+                f"retention deleted records of {place.words} from offset {reached} on while they "
+                f"were read up to {end}",
+                "run the query again, and raise retention_ms or retention_bytes of the log",
+            ) from error
     if reached < end:  # nothing was left to read: the end is not where it was
         raise SourceError(
             f"{place.words} was cut back to offset {log.end_offset} while it was read up to {end}",
             "run the query again",
         )
+
+
+def _decoded(group: list[bytes], stored: Sequence[str], start: int, end: int) -> pa.Table:
+    table = decode_arrow(b"".join(group), columns=stored, check_crc=False)
+    return _within(table, start, end)
 
 
 def _within(table: pa.Table, start: int, end: int) -> pa.Table:

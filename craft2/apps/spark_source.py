@@ -15,11 +15,14 @@ has null there.
     endingOffsets           the offset to stop before, in the same forms; "latest"
     startingTimestamp       instead: from the first record not earlier than so many ms since 1970
     endingTimestamp         instead: up to, without, the first record not earlier than that
-    maxRecordsPerPartition  a longer range is split into several Spark partitions; 500000
+    maxRecordsPerPartition  a longer range is split into several Spark partitions, 1000 at most
+                            for one partition of the queue; 500000
 
 **What is read is decided by a DataFrame's first query**: where each partition starts and ends at
 that moment. Records that arrive later are not in its results (`load()` again to see them), and if
 retention deletes records before they are read, the query fails. A wrong count never comes out.
+(Two things are beyond this: a log that is cut back and grows again between the two gives what it
+holds when it is read; and with `spark.sql.python.filterPushdown.enabled` every query decides anew.)
 
 **Files**: beside a living writer, reading changes nothing. A log that nobody has open is opened as
 by any reader: if its writer was killed, it is recovered first, which cuts a torn tail (see
@@ -93,6 +96,11 @@ class Craft2DataSource(DataSource):
 
     def reader(self, schema: StructType) -> Craft2Reader:
         """A reader of the columns in `schema`, ours or some of them in any order."""
+        names = schema.fieldNames()
+        if not names or len(set(names)) < len(names):
+            raise SourceError(
+                f"the schema asks for the columns {names}", "give at least one, and each only once"
+            )
         types = {field.name: field.dataType for field in SCHEMA}
         for field in schema:
             if types.get(field.name) != field.dataType:
@@ -104,7 +112,7 @@ class Craft2DataSource(DataSource):
                 raise SourceError(
                     f"column {field.name!r} is declared not null", "leave the `not null` out"
                 )
-        return Craft2Reader(self._read, schema.fieldNames())
+        return Craft2Reader(self._read, names)
 
 
 class Range(InputPartition):

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from craft2.apps.spark import session
-from craft2.apps.spark_ranges import Options, Place, SourceError, plan, read_range, split
-from craft2.record_batch import Record, encode, encode_control_key, encode_values
-from phase1_file_queue.log_config import LogConfig
+from craft2.apps.spark_ranges import (
+    Options,
+    Place,
+    SourceError,
+    open_places,
+    plan,
+    read_range,
+    split,
+)
+from craft2.record_batch import Record, encode, encode_control_key, encode_values, iter_headers
+from phase1_file_queue.log_config import CorruptLog, LogConfig, NotALog
 from phase1_file_queue.partition_log import PartitionLog
 from phase1_file_queue.partitioned_queue import PartitionedQueue
 
@@ -27,8 +37,9 @@ def test_pieces_cover_a_range_once_in_order_and_none_is_too_long(start, length, 
     pieces = split(start, start + length, most)
     assert [a for a, _ in pieces] == [start, *(b for _, b in pieces)][: len(pieces)]
     assert sum(b - a for a, b in pieces) == max(length, 0)
-    assert all(0 < b - a <= most for a, b in pieces)
-    assert len(pieces) == max(0, -(-length // most))
+    longest = max(most, -(-length // 1000))
+    assert all(0 < b - a <= longest for a, b in pieces)
+    assert len(pieces) == min(1000, max(0, -(-length // most)))
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +102,10 @@ def test_so_do_those_of_timestamps(log_place, start, end):
         ({"path": "PATH", "endingTimestamp": "yesterday"}, "endingTimestamp is 'yesterday'"),
         ({"path": "PATH", "maxRecordsPerPartition": "0"}, "maxRecordsPerPartition is '0'"),
         ({"path": "PATH", "startingOffsets": "3", "startingTimestamp": "3"}, "both starting"),
+        ({"path": "PATH", "endingOffsets": '{"t": {"3": 40, "3": 50}}'}, "endingOffsets is"),
+        ({"path": "PATH", "endingOffsets": "[" * 20_000}, "endingOffsets is"),
+        ({"path": "PATH", "startingTimestamp": "\u0663"}, "startingTimestamp is"),
+        ({"paths": '["PATH", "PATH"]'}, "several paths are given"),
     ],
 )
 def test_a_bad_option_is_named_with_its_value(log_place, options, words):
@@ -98,6 +113,102 @@ def test_a_bad_option_is_named_with_its_value(log_place, options, words):
     with pytest.raises(SourceError, match=words) as caught:
         Options.of(options)
     assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("offsets", "words"),
+    [('{"t": {"4": 40}}', "partition 4 of 't'"), ('{"flights": {}}', "topic 'flights'")],
+)
+def test_an_offset_for_what_is_not_there_is_refused(log_place, offsets, words):
+    options = Options.of({"path": log_place.path, "startingOffsets": offsets})
+    with pytest.raises(SourceError, match=f"startingOffsets names {words}") as caught:
+        open_places(options)
+    assert "there are t-3" in caught.value.fix
+    assert open_places(Options.of({"path": log_place.path, "owner": "root"})) == [log_place]
+
+
+def test_no_log_of_a_folder_is_left_out(tmp_path):
+    for name in ("t-0", "t-1", "u-v-10"):
+        with PartitionLog(tmp_path / name) as log:
+            log.append_durably(encode_values([b"x"]))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "t-0.log").touch()  # no name of a log's
+    options = Options.of({"path": str(tmp_path)})
+    assert [place.words for place in open_places(options)] == ["t-0", "t-1", "u-v-10"]
+    (tmp_path / "t-1" / f"{0:020}.log").unlink()
+    places = open_places(options)
+    assert [place.words for place in places] == ["t-0", "t-1", "u-v-10"]
+    for _ in range(2):  # and the first time does not make it whole
+        with pytest.raises(CorruptLog, match="no segment, but it held records up to offset 0"):
+            plan(places[1], options)
+    for name in ("t-01", "copy of t", "t-1234567890"):
+        (tmp_path / "t-0").rename(tmp_path / name)
+        with pytest.raises(SourceError, match=f"{name}' is not named <topic>-<partition>"):
+            open_places(options)
+        (tmp_path / name).rename(tmp_path / "t-0")
+    with pytest.raises(SourceError, match="is no directory"):
+        open_places(Options.of({"path": str(tmp_path / "t-2")}))
+
+
+def test_reading_makes_no_log(tmp_path):
+    (tmp_path / "t-0").mkdir()
+    for number in (0, 1):
+        with pytest.raises(NotALog, match=f"t-{number}' holds no log"):
+            list(read_range(Place("t", number, str(tmp_path / f"t-{number}"), True), 0, 1, []))
+    assert [(str(path), path.is_dir()) for path in tmp_path.rglob("*")] == [
+        (str(tmp_path / "t-0"), True)
+    ]
+
+
+def test_reading_a_closed_log_leaves_its_files_as_they_were(log_place):
+    def files():
+        return {path.name: path.read_bytes() for path in Path(log_place.path).iterdir()}
+
+    before = files()
+    rows = sum(batch.num_rows for batch in read_range(log_place, 30, 100, ["value"]))
+    assert rows == 70
+    changed = {name for name, data in files().items() if before.get(name) != data}
+    assert changed <= {".control"}
+
+
+@pytest.mark.parametrize("kind", ["log", "index"])
+def test_a_flipped_bit_that_no_checksum_covers_is_noticed(tmp_path, kind):
+    """The first offset of a batch (its first 8 bytes), and every bit of an index."""
+    place = Place("t", 0, str(tmp_path / "t-0"), True)
+    with PartitionLog(place.path, LogConfig(segment_bytes=3000, index_interval_bytes=400)) as log:
+        for first in range(0, 98, 7):
+            log.append_durably(encode_values([b"%d" % n * 20 for n in range(first, first + 7)]))
+    damage = []
+    for path in sorted(tmp_path.rglob(f"*.{kind}")):
+        data = path.read_bytes()
+        starts = [at for at, _ in iter_headers(data)] if kind == "log" else range(0, len(data), 8)
+        damage += [(path, 8 * start + bit) for start in starts for bit in range(64)]
+    assert len(damage) > 300
+    noticed = 0
+    for path, bit in damage[:: 1 if kind == "index" else 3]:
+        data = bytearray(path.read_bytes())
+        data[bit // 8] ^= 128 >> bit % 8
+        path.write_bytes(data)
+        for start, end in ((0, 98), (20, 50), (97, 98)):
+            try:
+                batches = list(read_range(place, start, end, ["offset", "value"]))
+            except CorruptLog:
+                noticed += 1
+                continue
+            rows = [row for batch in batches for row in batch.to_pylist()]
+            wanted = [{"offset": n, "value": b"%d" % n * 20} for n in range(start, end)]
+            assert rows == wanted, (path.name, bit, start, end)
+        data[bit // 8] ^= 128 >> bit % 8
+        path.write_bytes(data)
+    assert noticed or kind == "index"
+
+
+def test_a_recovery_point_that_was_edited_is_noticed(log_place, tmp_path):
+    shutil.copytree(log_place.path, tmp_path / "t-3")
+    point = tmp_path / "t-3" / "recovery-point"
+    point.write_bytes(point.read_bytes().replace(b'"log_start": 30', b'"log_start": 50'))
+    with pytest.raises(CorruptLog, match="is not a recovery point"):
+        plan(log_place._replace(path=str(tmp_path / "t-3")), Options("", most=1000))
 
 
 def test_offsets_that_are_gone_or_to_come_are_refused(log_place):

@@ -366,7 +366,8 @@ def test_only_what_was_written_since_the_recovery_point_is_checked(monkeypatch):
     assert log.size > 10_000
     log.append_as_leader(batch(20, 1, 600), 0)
     log.flush()
-    written_since = log.size - json.loads(disk.tree()["/t-0/recovery-point"])["position"]
+    point, _ = disk.tree()["/t-0/recovery-point"].splitlines()
+    written_since = log.size - json.loads(point)["position"]
     assert written_since < 2000
     after = PartitionLog("/t-0", disk=disk.power_loss(keep=0.0))
     assert after.recovery.scanned_bytes == written_since
@@ -477,10 +478,8 @@ def test_damage_in_an_old_segment_is_reported_by_reading():
         position = log._state.active.locate(3)[0]
         log.close()
         damage(disk, position + at, change)
-        log = PartitionLog("/t-0", disk=disk)
-        assert log.recovery.clean
-        with pytest.raises(CorruptLog, match=r"is damaged at or behind byte|offset 3"):
-            list(log.records())
+        with pytest.raises(CorruptLog, match=rf"at or behind byte {position}|byte {position + at}"):
+            list(PartitionLog("/t-0", disk=disk).records())
 
 
 def test_a_torn_batch_that_holds_a_batch_is_still_a_torn_tail():
