@@ -24,7 +24,14 @@ from craft2.apps.spark_ranges import (
     read_range,
     split,
 )
-from craft2.record_batch import Record, encode, encode_control_key, encode_values, iter_headers
+from craft2.record_batch import (
+    Record,
+    encode,
+    encode_control_key,
+    encode_values,
+    iter_headers,
+    read_header,
+)
 from phase1_file_queue.log_config import CorruptLog, LogConfig, NotALog
 from phase1_file_queue.partition_log import PartitionLog
 from phase1_file_queue.partitioned_queue import PartitionedQueue
@@ -198,6 +205,12 @@ def test_a_flipped_bit_that_no_checksum_covers_is_noticed(tmp_path, kind):
             rows = [row for batch in batches for row in batch.to_pylist()]
             wanted = [{"offset": n, "value": b"%d" % n * 20} for n in range(start, end)]
             assert rows == wanted, (path.name, bit, start, end)
+        try:  # the same in many small reads: each must go on where the one before it ended
+            with PartitionLog(place.path, LogConfig(access="read")) as log:
+                small = [read_header(batch).base_offset for batch in log.batches(max_bytes=300)]
+            assert small == list(range(0, 98, 7)), (path.name, bit)
+        except CorruptLog:
+            noticed += 1
         data[bit // 8] ^= 128 >> bit % 8
         path.write_bytes(data)
     assert noticed or kind == "index"
