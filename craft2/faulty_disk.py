@@ -195,7 +195,11 @@ class FaultyDisk(Disk):
     def sync_dir(self, path: str) -> None:
         with self._mutex:
             self._alive()
-            directory = self._directories[os.path.normpath(path)]
+            directory = self._directories.get(os.path.normpath(path))
+            if directory is None:
+                missing = not self.exists(path)
+                code = errno.ENOENT if missing else errno.ENOTDIR
+                raise OSError(code, os.strerror(code), path)
             self._step("sync_dir", path)
             self._clock_delay()
             directory.synced()

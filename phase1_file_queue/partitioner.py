@@ -1,8 +1,9 @@
-"""Which partition does a key belong to?  Kafka's own answer, murmur2, bit for bit.
+"""Which partition does a key belong to?  The answer of Kafka's Java client, bit for bit.
 
 Every producer of a topic must agree on this function, whatever language it is written in: a key
-that lands on two partitions has lost its order.  Python's own `hash()` will not do, because it
-differs from one run to the next for str and bytes.
+that lands on two partitions has lost its order.  (librdkafka's default is another one, CRC32; set
+`partitioner=murmur2_random` where both write to a topic.)  Python's own `hash()` will not do,
+because it differs from one run to the next for str and bytes.
 
 >>> murmur2(b"UA") & 0x7FFFFFFF, partition_for(b"UA", 4)
 (1523087098, 2)
@@ -36,7 +37,7 @@ def murmur2(key: bytes) -> int:
 
 # EXERCISE 0.1 a key's partition
 def partition_for(key: bytes, num_partitions: int) -> int:
-    """The partition (0 to num_partitions - 1) of `key`, as every Kafka client computes it.
+    """The partition (0 to num_partitions - 1) of `key`, as Kafka's Java client computes it.
 
     Java has no unsigned integers: its murmur2 may come out negative, so Kafka clears the sign
     bit of the 32 before it takes the remainder.  Taking the absolute value instead looks the same

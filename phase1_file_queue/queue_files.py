@@ -45,8 +45,8 @@ def parse_offset(data: bytes, path: str) -> int:
     if not (text.isdigit() and len(text) <= 18):
         raise CorruptOffsetFile(
             f"offset file {path!r} holds {data[:40]!r} instead of a number",
-            "stop the processes that use this queue, delete the file and open the queue again: "
-            "a partition's end is found again from its messages, a group starts again at 0",
+            "stop the processes that use this queue and delete the file: a partition's offset.txt "
+            "is made again from its messages, and a group without its file starts again at 0",
         )
     return int(text)
 

@@ -8,15 +8,15 @@ does not open.
 
 How to tell them apart, at the first byte that does not continue the log:
 
-1. Below `flushed` (all of that was synced before the crash): damage.
+1. At an offset below `flushed` (all before that offset was synced before the crash): damage.
 2. Nothing valid follows it: a torn tail. Cut.
 3. Valid batches follow. A crash can do that only in one way: sectors of an earlier unsynced write
    never arrived, and the file system shows zeros in their place, while a later write arrived. If
    there are such zeros, the records behind them were not promised either: they are cut, but kept
    in a file beside the log, and reported. Without such zeros: damage.
-4. Nothing valid follows in this file, but segments with batches come after it. The same as 3 (they
-   are kept as well), and one thing more is explained by a crash: a file that ends in the middle of
-   a batch, since its new size never arrived. Otherwise: damage.
+4. Nothing valid follows in this file, but segments with batches come after it. The same as 3 (those
+   segments are kept as well), and one thing more is explained by a crash: a file that ends in the
+   middle of a batch, since its new size never arrived. Otherwise: damage.
 """
 
 from __future__ import annotations

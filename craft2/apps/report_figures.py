@@ -164,7 +164,7 @@ def _line(figure: Figure, rows: Sequence[Row]) -> Line:
     assert value is not None
     many = "s" if row["clients"] != 1 else ""
     measured = f"{row['backend']}, {row['clients']} client{many}, fsync {row['fsync_policy']}"
-    ratio = "" if figure.compared is None else f"{short(value / figure.compared)} ×"
+    ratio = "" if figure.compared is None else f"{value / figure.compared:.2g} ×"
     yours = f"{short(value)} {figure.unit}"
     if row["success_ratio"] < 1 and figure.value is not _percent_ok:
         yours += f", {_percent_ok(row):.1f} % of calls succeed"

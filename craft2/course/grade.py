@@ -24,6 +24,7 @@ from craft2.course.edition import Edition, notebooks_folder
 from craft2.course.exercises import EXERCISES
 from craft2.course.predictions import prediction_ids
 
+_COLUMN = 30  # characters of a table's cell
 COLUMNS = ("edition", "exercise", "title", "status", "asked", "expected", "got", "hint")
 RECORDED, NOT_RECORDED = "recorded", "not recorded"  # a prediction is neither right nor wrong
 _STYLE = {PASSED: "green", FAILED: "red", NOT_STARTED: "dim", RECORDED: "", NOT_RECORDED: "dim"}
@@ -82,6 +83,11 @@ def as_csv(rows: Iterable[dict[str, str]]) -> str:
     return out.getvalue()
 
 
+def _is_short(text: str) -> bool:
+    """Whether it can be read in a column of a table."""
+    return len(text) <= _COLUMN
+
+
 def print_table(rows: Iterable[dict[str, str]], console: Console | None = None) -> None:
     """The rows for a terminal: a table an edition, and below it what was asked, with a hint."""
     console = console or Console()
@@ -92,11 +98,12 @@ def print_table(rows: Iterable[dict[str, str]], console: Console | None = None) 
             table.add_row(
                 Text(f"{row['exercise']} {row['title']}"),
                 Text(row["status"], style=_STYLE[row["status"]]),
-                *(Text(row[column]) for column in ("expected", "got")),
+                *(Text(row[c] if _is_short(row[c]) else "(below)") for c in ("expected", "got")),
             )
         console.print(table)
         for row in of_edition:
-            for column in ("asked", "hint"):
-                if row["status"] == FAILED and row[column]:
+            for column in ("asked", "expected", "got", "hint"):
+                told = column in ("expected", "got") and _is_short(row[column])
+                if row["status"] == FAILED and row[column] and not told:
                     text = Text(f"{row['exercise']} {column}: {row[column]}")
                     console.print(Padding(text, (0, 0, 0, 2), expand=False))

@@ -78,8 +78,9 @@ def _who_answers(edition: Edition, notebook: str) -> str:
     waiting = [e.id for e in tasks if e.id not in started]
     if not waiting:
         return f"You have written every exercise up to here: {', '.join(started)}."
+    them = "it" if len(waiting) == 1 else "them"
     mine = f"You have written {', '.join(started)}; for" if started else "For"
-    return f"{mine} {', '.join(waiting)} the reference answers until you write them."
+    return f"{mine} {', '.join(waiting)} the reference answers until you have written {them}."
 
 
 def _prepare_shell(edition: Edition | None, notebook: str) -> None:

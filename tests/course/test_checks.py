@@ -231,7 +231,7 @@ def test_poisoned_edition_is_what_runs_here_in_spawned_and_in_other_processes(ed
 
 def test_unsolved_exercise_falls_back_to_the_reference_everywhere(edition):
     out = run_script(edition, SPAWNED)
-    assert f"For {ALL} the reference answers until you write them." in out
+    assert f"For {ALL} the reference answers until you have written them." in out
     assert "spawned 2" in out
     assert "child 2" in out
 
@@ -241,7 +241,8 @@ def test_begin_says_who_answers(edition):
     out = run_script(edition, 'from craft2.course import begin\nbegin("99")')
     assert out == (
         "Notebook 99 runs on your code. "
-        f"You have written 0.1; for {ALL_BUT_FIRST} the reference answers until you write them.\n"
+        f"You have written 0.1; for {ALL_BUT_FIRST} "
+        "the reference answers until you have written them.\n"
     )
     solve_all(edition)
     out = run_script(edition, 'from craft2.course import begin\nbegin("99")')

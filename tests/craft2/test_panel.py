@@ -90,7 +90,7 @@ def test_a_killed_consumers_lag_grows_and_its_second_handling_is_counted():
     model.press(KILL, 1.0)
     model.acknowledged(PRODUCER, [(0, 2)])
     assert model.lag("billing") == 2
-    assert "billing (not running) handled 1, 2 waiting" in model.status()
+    assert "billing (not running) handled 1, 0 of them twice, 2 waiting" in model.status()
     model.press(RESTART, 2.0)
     model.acknowledged("billing", [(0, 0), (0, 1), (0, 2)])
     assert "billing handled 3, 1 of them twice, 0 waiting" in model.status()

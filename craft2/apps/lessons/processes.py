@@ -23,10 +23,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from craft2.clock import SystemClock
 from craft2.errors import Craft2Error
+
+if TYPE_CHECKING:
+    from phase1_file_queue.queue_consumer import QueueConsumer
 
 LIMIT_S = 50.0  # no worker lives longer: a cell that waits for one ends before its own limit
 
@@ -192,16 +195,16 @@ def consume(root: str, group: str, total: int) -> None:
     from phase1_file_queue.message_file import Message
     from phase1_file_queue.queue_consumer import QueueConsumer
 
+    handled: list[Message] = []
+
     def handle(message: Message) -> None:
         acknowledge(message.partition, message.offset)
+        handled.append(message)
 
-    clock, never = SystemClock(), threading.Event()
     with QueueConsumer(root, group) as consumer:
+        before = sum(map(consumer.committed, consumer.lag()))
         consumer.start(handle)
-        while sum(map(consumer.committed, consumer.lag())) < total:
-            if consumer.errors:
-                raise next(iter(consumer.errors.values()))
-            clock.wait(never, 0.01)
+        _wait_until_committed(consumer, total, lambda: before + len(handled))
 
 
 def consume_in_tens(root: str, group: str, commit: str, stop_at: int) -> None:
@@ -243,23 +246,48 @@ def consume_out_of_order(root: str, group: str, commit: str, stuck_at: int, tota
             return offset + 1
 
     clock, never = SystemClock(), threading.Event()
+    handled: list[Message] = []
 
     def handle(message: Message) -> None:
         if message.offset == stuck_at:
             never.wait()
         clock.wait(never, 0.001 * (4 - message.offset % 5))  # so that many overtake others
         acknowledge(message.partition, message.offset)
+        handled.append(message)
 
     tracker = Latest if commit == "latest" else CommitTracker
     with (
         patch.object(queue_consumer, "CommitTracker", tracker),
         queue_consumer.QueueConsumer(root, group, threads=4, in_order=False) as consumer,
     ):
+        before = consumer.committed(0)
         consumer.start(handle)
-        while consumer.committed(0) < total:
-            if consumer.errors:
-                raise next(iter(consumer.errors.values()))
-            clock.wait(never, 0.01)
+        _wait_until_committed(consumer, total, lambda: before + len(handled))
+
+
+def _wait_until_committed(consumer: QueueConsumer, total: int, handled: Callable[[], int]) -> None:
+    """Return when the group has committed `total` messages; end this process if it never will.
+
+    handled: how many the group has handled so far. It may take a second until that is committed.
+    (A thread may be stuck in its handler, so an exception would wait for it.)
+    """
+    clock, never = SystemClock(), threading.Event()
+    idle_s = 0.0
+    while (done := sum(map(consumer.committed, consumer.lag()))) < total:
+        if consumer.errors:
+            _give_up(str(next(iter(consumer.errors.values()))))
+        idle_s = idle_s + 0.01 if handled() >= total else 0.0
+        if idle_s > 2:
+            _give_up(
+                f"all {total} messages are handled, but only {done} are committed: "
+                "is `finish` (exercise 2.1) right?"
+            )
+        clock.wait(never, 0.01)
+
+
+def _give_up(why: str) -> None:
+    print(why, file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def hashes(key: str) -> None:

@@ -176,7 +176,7 @@ class PanelModel:
         """The counts, in one line of plain text."""
         parts = [self.phase.value, f"stored {len(self.known):,}"]
         for group in GROUPS:
-            again = f", {self.twice[group]} of them twice" if self.twice[group] else ""
+            again = f", {self.twice[group]} of them twice"
             down = self.phase in (Phase.RUNNING, Phase.STOPPING) and group not in self.alive
             gone = " (not running)" if down else ""
             waiting = f"{self.lag(group):,} waiting"

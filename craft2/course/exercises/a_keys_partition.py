@@ -27,7 +27,7 @@ COUNTS = range(1, 13)
 
 
 def check(partitioner: ModuleType) -> str:
-    """Every key of the table, over 1 to 12 partitions, against what Kafka's clients choose."""
+    """Every key of the table, over 1 to 12 partitions, against what Kafka's Java client chooses."""
     for key, signed in JAVA_MURMUR2.items():
         for count in COUNTS:
             call = f"partition_for({key!r}, {count})"
@@ -41,7 +41,7 @@ def check(partitioner: ModuleType) -> str:
             )
             equal(call, got, (signed & 0x7FFFFFFF) % count)
     keys = len(JAVA_MURMUR2)
-    return f"{keys} keys over 1 to 12 partitions each go where Kafka's own clients send them"
+    return f"{keys} keys over 1 to 12 partitions each go where Kafka's Java client sends them"
 
 
 EXERCISE = Exercise(
@@ -58,8 +58,8 @@ EXERCISE = Exercise(
     ),
     check=check,
     explanation=(
-        "The mask comes before the remainder because that is what Java's clients do, and a key "
-        "that two clients send to two partitions has lost its order. With 4 or 8 partitions a "
+        "The mask comes before the remainder as in Kafka's Java client, and a key that two clients "
+        "send to two partitions has lost its order. With 4 or 8 partitions a "
         "forgotten mask goes unnoticed (the top bit does not touch the remainder by a power of "
         "two); with 3 or 12 it moves keys. An absolute value moves them even with 4."
     ),
