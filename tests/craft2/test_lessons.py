@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from craft2.apps.bench.results import Results
-from craft2.apps.lessons import files, loads
+from craft2.apps.lessons import files, loads, processes
 from craft2.apps.lessons.crashes import WAYS, after_crashes, crash_table, failures
 from craft2.apps.lessons.processes import (
     LIMIT_S,
@@ -29,6 +29,7 @@ from craft2.apps.lessons.processes import (
     produce,
     write_jsonl,
 )
+from craft2.clock import ManualClock
 from phase1_file_queue.partitioned_queue import PartitionedQueue
 from phase1_file_queue.publish import publish
 from phase1_file_queue.queue_consumer import QueueConsumer
@@ -106,6 +107,36 @@ def test_a_worker_that_fails_says_why(tmp_path):
         worker.wait_for(1)
 
 
+@pytest.mark.parametrize(
+    ("handled", "errors", "words"),
+    [
+        (5, {}, "all 5 messages are handled, but only 3 are committed: is `finish`"),
+        (4, {0: ValueError("the handler's words")}, "the handler's words"),
+    ],
+)
+def test_a_worker_that_will_never_commit_all_gives_up_and_says_why(
+    monkeypatch, handled, errors, words
+):
+    class Standing:
+        def __init__(self):
+            self.errors = errors
+
+        def lag(self):
+            return {0: 1, 1: 1}
+
+        def committed(self, partition):
+            return 1 + partition
+
+    def give_up(why):
+        raise WorkerError(why, "")
+
+    monkeypatch.setattr(processes, "_give_up", give_up)
+    clock = ManualClock()
+    with pytest.raises(WorkerError, match=words):
+        processes._wait_until_committed(Standing(), 5, lambda: handled, clock)
+    assert clock.monotonic() < 3
+
+
 def test_python_hashes_differ_between_processes_and_murmur2_does_not():
     ((one, kafka),), ((other, kafka_again),) = (Worker(hashes, "UA").finish() for _ in range(2))
     assert one != other
@@ -115,6 +146,7 @@ def test_python_hashes_differ_between_processes_and_murmur2_does_not():
 PARENT = """
 import sys
 from craft2.apps.lessons.processes import Worker, consume
+from craft2.clock import ManualClock
 from phase1_file_queue.partitioned_queue import PartitionedQueue
 with PartitionedQueue(sys.argv[1], fsync=False) as queue:
     queue.produce("UA", "one")

@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from craft2.clock import SystemClock
+from craft2.clock import Clock, SystemClock
 from craft2.errors import Craft2Error
 
 if TYPE_CHECKING:
@@ -265,13 +265,15 @@ def consume_out_of_order(root: str, group: str, commit: str, stuck_at: int, tota
         _wait_until_committed(consumer, total, lambda: before + len(handled))
 
 
-def _wait_until_committed(consumer: QueueConsumer, total: int, handled: Callable[[], int]) -> None:
+def _wait_until_committed(
+    consumer: QueueConsumer, total: int, handled: Callable[[], int], clock: Clock | None = None
+) -> None:
     """Return when the group has committed `total` messages; end this process if it never will.
 
     handled: how many the group has handled so far. It may take a second until that is committed.
     (A thread may be stuck in its handler, so an exception would wait for it.)
     """
-    clock, never = SystemClock(), threading.Event()
+    clock, never = clock or SystemClock(), threading.Event()
     idle_s = 0.0
     while (done := sum(map(consumer.committed, consumer.lag()))) < total:
         if consumer.errors:
