@@ -53,20 +53,25 @@ def retain(state: LogState, now_ms: int) -> None:
 
 
 def truncate_to(state: LogState, offset: int) -> None:
-    """Remove every batch that has a record at or after `offset`."""
+    """Remove every batch that has a record at or after `offset`; the log ends with the one before.
+
+    It never ends before its start, though that may lie within the first batch that goes.
+    """
     if offset >= state.end_offset:
         return
     state.check_offset(offset)
     number = bisect_right(state.segments, offset, key=lambda s: s.base_offset) - 1
-    found = state.segments[number].locate(offset)
-    position, end = (found[0], found[1].base_offset) if found else (0, offset)
     base = state.segments[number].base_offset
+    position, end = state.segments[number].end_before(offset)
     _lower_durable(state, end, (base, position))
     state.cuts += 1
     state.control.dirty = True  # whoever comes if we die now goes on with the cut
     assert state.published is not None
     state.published = state.published._replace(
-        segment_base=base, position=position, end_offset=end, cuts=state.cuts
+        segment_base=base,
+        position=position,
+        end_offset=max(end, state.log_start),
+        cuts=state.cuts,
     )
     state.control.publish(state.published)
     state.restore_end()
@@ -81,6 +86,7 @@ def truncate_to(state: LogState, offset: int) -> None:
 def reset_to(state: LogState, offset: int) -> None:
     """Remove everything and continue, empty, at `offset`."""
     truncate_to(state, state.log_start)
+    state.control.dirty = True  # whoever comes if we die now deletes what is not published
     old = state.segments
     _lower_durable(state, min(offset, state.end_offset), (old[0].base_offset, 0))
     state.segments = []
@@ -100,6 +106,7 @@ def reset_to(state: LogState, offset: int) -> None:
     state.publish()
     for segment in reversed(old):
         segment.delete()
+    state.control.dirty = False
     if state.producers is not None:
         drop_snapshots(state.disk, state.directory, before=2**63, after=-1)
         state.producers.restore(b"")

@@ -18,8 +18,9 @@ from bisect import bisect_right
 
 from craft2.clock import Clock
 from craft2.disk import Disk
+from craft2.errors import Craft2Error
 from craft2.events import Emitter
-from craft2.record_batch import CorruptBatch
+from craft2.record_batch import BatchTooShort, CorruptBatch
 from phase1_file_queue.control_page import Published
 from phase1_file_queue.log_config import CorruptLog, LogConfig, LogInUse, NotALog
 from phase1_file_queue.log_files import EPOCHS, Checkpoint, remove_orphans, segment_bases
@@ -113,6 +114,7 @@ def reload_log(state: LogState, *, repair: bool) -> None:
 
     repair: the caller may append; if a writer died in the middle, go back to the published end.
     """
+    damage: Exception | None = None
     for _ in range(_ATTEMPTS):
         now = state.control.read()
         if now is None:
@@ -122,10 +124,16 @@ def reload_log(state: LogState, *, repair: bool) -> None:
             return
         except FileNotFoundError:  # a segment was deleted while we opened it: look again
             _forget_segments(state)
+        except (BatchTooShort, CorruptBatch) as error:  # it was cut while we read it, or is damaged
+            _forget_segments(state)
+            damage = error
+            if state.control.read() == now:
+                break
     raise CorruptLog(
-        f"the control page of {state.directory!r} does not fit its files while the log is in use",
+        f"the control page of {state.directory!r} does not fit its files while the log is in use"
+        + (f": {damage.problem}" if isinstance(damage, Craft2Error) else ""),
         "close the log everywhere and open it again: it is then checked from its own bytes",
-    )
+    ) from damage
 
 
 def _take_over(state: LogState, now: Published, *, broken: bool) -> None:
@@ -160,6 +168,9 @@ def _load_segments(state: LogState, now: Published) -> None:
                 state.segments.append(
                     Segment(state.disk, state.directory, base, state.config, grows=grows)
                 )
+        latest = state.control.read()
+        if latest is None or (latest.log_start, latest.cuts) != (now.log_start, now.cuts):
+            raise FileNotFoundError("segments were deleted before we could list them")
         state.segments.sort(key=lambda segment: segment.base_offset)
         for segment, after in zip(state.segments, state.segments[1:], strict=False):
             segment.refresh(segment.file.size(), after.base_offset)
@@ -240,10 +251,11 @@ def _load_sealed(state: LogState, count: int) -> None:
             segment.size = segment.file.size()
             try:
                 segment.note(segment.headers())
-            except CorruptBatch as error:
+            except (BatchTooShort, CorruptBatch) as error:
                 path = segment_path(state.directory, segment.base_offset)
                 raise CorruptLog(f"segment {path!r}: {error.problem}", error.fix) from error
-            segment.finish()
+            if segment.next_offset == after.base_offset:
+                segment.finish()
         if segment.next_offset != after.base_offset:
             ends = f"the file's last batch ends before offset {segment.next_offset}"
             end = Damage(segment.size, after.base_offset, ends)
@@ -257,7 +269,7 @@ def _load_clean(state: LogState) -> None:
     active.refresh(state.checkpoint.position, state.checkpoint.recovery_point)
     try:
         active.load_max_timestamp()
-    except CorruptBatch as error:
+    except (BatchTooShort, CorruptBatch) as error:
         path = segment_path(state.directory, active.base_offset)
         raise CorruptLog(f"segment {path!r}: {error.problem}", error.fix) from error
 
@@ -269,6 +281,8 @@ def _check(state: LogState) -> None:
     first = max(bisect_right(bases, state.checkpoint.segment) - 1, 0)
     _load_sealed(state, first)
     durable = max(state.control.flushed, point)
+    if durable <= state.log_start:
+        durable = 0  # all that was promised has been deleted since
     for number, segment in enumerate(state.segments[first:], first):
         behind = state.segments[number + 1 :]
         at_point = segment.base_offset == state.checkpoint.segment

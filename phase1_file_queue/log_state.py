@@ -183,7 +183,7 @@ class LogState:
     def piece(self, offset: int, end: int, max_bytes: int) -> Piece:
         """Batches from the one with `offset`, none with `end` or later; see PartitionLog.read."""
         number = bisect_right(self.segments, offset, key=lambda s: s.base_offset) - 1
-        for segment in self.segments[number:] if offset < end else []:
+        for segment in self.segments[max(number, 0) :] if offset < end else []:
             found = segment.locate(offset)
             if found is None:
                 continue

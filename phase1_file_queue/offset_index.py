@@ -210,10 +210,13 @@ class TimeIndex(_MappedEntries):
             return  # would look like an unused entry; the lookup starts at the base without it
         self._write(self._ENTRY.pack(timestamp, offset - self.base_offset))
 
-    def lookup(self, timestamp: int) -> int:
-        """An offset such that every record before it is earlier than `timestamp`."""
+    def lookup(self, timestamp: int) -> tuple[int, int] | None:
+        """The last entry before `timestamp`, (timestamp, offset); None if there is none.
+
+        Every record before the batch at that offset is earlier than `timestamp`.
+        """
         number = bisect_right(range(self.count), timestamp - 1, key=lambda n: self.entry(n)[0])
-        return self.entry(number - 1)[1] if number else self.base_offset
+        return self.entry(number - 1) if number else None
 
     def last(self) -> tuple[int, int] | None:
         """The last entry, (timestamp, offset)."""

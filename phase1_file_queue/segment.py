@@ -123,6 +123,19 @@ class Segment:
                 return found, header
         return None
 
+    def end_before(self, offset: int) -> tuple[int, int]:
+        """(position, next offset) where the batches end that hold nothing from `offset` on."""
+        position, end = 0, self.base_offset
+        if offset > end:
+            entry = self.offset_index.lookup(offset - 1)
+            if self._matches(*entry):
+                end, position = entry
+        for found, header in self.headers(position):
+            if header.next_offset > offset:
+                break
+            position, end = found + header.size, header.next_offset
+        return position, end
+
     def _matches(self, offset: int, position: int) -> bool:
         """Whether the batch of an index entry is where that says; if not, believe the log."""
         try:
@@ -135,13 +148,21 @@ class Segment:
         """(offset, timestamp) of the first record from `log_start` on not before `timestamp`."""
         if self.max_timestamp < timestamp:
             return None
-        start = self.locate(self.time_index.lookup(timestamp))
-        for position, header in self.headers(start[0] if start else 0):
+        for position, header in self.headers(self._timed(self.time_index.lookup(timestamp)) or 0):
             if header.max_timestamp >= timestamp:
                 for record in decode(self.file.read_at(position, header.size)):
                     if record.timestamp >= timestamp and record.offset >= log_start:
                         return record.offset, record.timestamp
         return None
+
+    def _timed(self, entry: tuple[int, int] | None) -> int | None:
+        """The position of the batch that an entry of the time index speaks of; None without one.
+
+        An entry that says something else than the batch is not believed.
+        """
+        found = self.locate(entry[1]) if entry else None
+        true = found and entry and (found[1].max_timestamp, found[1].base_offset) == entry
+        return found[0] if found and true else None
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of each batch from the one at `position` on, without reading more.
@@ -189,7 +210,7 @@ class Segment:
         """Find the largest timestamp again: the time index has it up to its last entry."""
         last = self.time_index.last()
         start = 0
-        if last:
+        if last and self._timed(last) is not None:
             self.max_timestamp, self.max_timestamp_offset = last
             start = self.offset_index.last_position()
         for _, header in self.headers(start):
@@ -241,7 +262,9 @@ class Segment:
                 self._note_timestamp(header)  # the last entry of the time index may be lost
                 self.next_offset = header.next_offset
                 batches += 1
-        except CorruptBatch:
+            if last and self._timed(last) is None and last[0] > 0:  # else see `finish`
+                return False
+        except (BatchTooShort, CorruptBatch):
             return False
         # `finish` leaves no time index empty, unless there is only one batch, without a timestamp.
         return indexed < max(self.size, 1) and (last is not None or (not indexed and batches < 2))

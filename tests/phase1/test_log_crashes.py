@@ -133,6 +133,8 @@ HISTORIES = {
     "truncated": [*APPENDS, ("truncate", 6), *APPENDS, ("truncate", 20)],
     "started later": [*APPENDS, ("start", 3), *APPENDS, ("start", 0), ("append", 1, 10)],
     "cut again and again": [("append", 3, 200), ("truncate", 2), ("append", 2, 300)] * 2,
+    "truncated at the start": [("append", 9, 90), ("start", 4), ("truncate", 2), *APPENDS],
+    "reset within": [*APPENDS, ("start", 4), ("reset", -3), *APPENDS, ("reset", -9), *APPENDS],
     "reset": [*APPENDS, ("reset", 100), *APPENDS, ("reset", 0), *APPENDS],
 }
 
@@ -141,6 +143,44 @@ HISTORIES = {
 @pytest.mark.parametrize("config", [SMALL, NO_FSYNC], ids=["fsync", "never"])
 def test_a_crash_at_any_call_keeps_a_prefix_with_all_that_was_promised(name, config):
     assert check_history(HISTORIES[name], config, outcomes=4) > 50
+
+
+def served(disk):
+    """Whether a reader may have had the log open: then it is not recovered, but joined."""
+    page = disk.tree().get("/t-0/.control", b"")
+    return len(page) > 257 and page[257] == 1
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_a_writer_killed_beside_a_reader_leaves_a_log_that_the_next_one_can_join(name):
+    promise = Promise()
+    joined = 0
+    for words, disk in crash_points(
+        lambda disk: promise.run(disk, HISTORIES[name], NO_FSYNC), outcomes=0
+    ):
+        if not words.startswith("killed") or not served(disk):
+            continue
+        joined += 1
+        reader = disk.lock("/t-0/.users")
+        reader.acquire(shared=True)
+        log = PartitionLog("/t-0", NO_FSYNC, disk=disk)
+        assert max(promise.start, log.log_start) <= log.end_offset, words
+        kept = promise.end if promise.flushed == promise.end else promise.flushed
+        assert log.end_offset >= kept, words
+        for _ in range(6):  # enough to roll into what the dead one may have left behind
+            result = log.append_as_leader(batch(log.end_offset, 5, 200), 0)
+            assert result.first_offset >= log.log_start, words
+        wanted = list(range(log.log_start, log.end_offset))
+        found = [(r.offset, r.value.split(b":")[0]) for r in log.records()]
+        assert [offset for offset, _ in found] == wanted, words
+        assert all(value == b"%d" % offset for offset, value in found), words
+        with PartitionLog("/t-0", replace(NO_FSYNC, access="read"), disk=disk) as other:
+            assert [r.offset for r in other.records()] == wanted, words
+        reader.close()
+        log.close()
+        again = PartitionLog("/t-0", NO_FSYNC, disk=disk)
+        assert [r.offset for r in again.records()] == wanted, words
+    assert joined > 20
 
 
 @pytest.mark.parametrize("indexed", [False, True])
