@@ -76,7 +76,7 @@ class Checkpoint:
 def is_log_file(name: str) -> bool:
     """Whether a directory that holds a file of this name is a log's, or was one."""
     match = _NUMBERED.fullmatch(name)
-    return name in (CHECKPOINT, CONTROL) or (match is not None and match[2] in SUFFIXES)
+    return name in (CHECKPOINT, CONTROL, EPOCHS) or (match is not None and match[2] in SUFFIXES)
 
 
 def segment_bases(disk: Disk, directory: str) -> list[int]:

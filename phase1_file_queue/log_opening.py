@@ -177,6 +177,8 @@ def _load_segments(state: LogState, now: Published) -> None:
             segment.load_max_timestamp()
     while len(state.segments) > 1 and state.segments[0].next_offset <= now.log_start:
         state.segments.pop(0).close()
+    if not state.segments:
+        raise FileNotFoundError("every segment is newer than the page: look again")
     active = state.active
     active.refresh(now.position, now.end_offset)
     active.max_timestamp = now.max_timestamp

@@ -287,10 +287,12 @@ class PartitionLog:
                 self._failed = error
                 state.control.sync_failed = True  # whoever opens the log next must know
                 raise
+            if self.config.access == "read":
+                return target  # only a writer knows whether the log was cut meanwhile
             with self._mutex:
                 state.control.flushed = max(target, state.control.flushed)
                 due = state.checkpoint_is_due(segments[-1], position)
-                if due and self.config.access != "read":
+                if due:
                     with self._appending():
                         state.move_recovery_point(target, segments[-1], position)
             return target

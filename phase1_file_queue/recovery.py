@@ -14,9 +14,10 @@ How to tell them apart, at the first byte that does not continue the log:
    never arrived, and the file system shows zeros in their place, while a later write arrived. If
    there are such zeros, the records behind them were not promised either: they are cut, but kept
    in a file beside the log, and reported. Without such zeros: damage.
-4. Nothing valid follows in this file, but segments with batches come after it. The same as 3 (those
-   segments are kept as well), and one thing more is explained by a crash: a file that ends in the
-   middle of a batch, since its new size never arrived. Otherwise: damage.
+4. Nothing valid follows in this file, but segments with batches come after it. The same as 3 (who
+   calls keeps those segments as well; `kept_as` speaks of this file), and one thing more is
+   explained by a crash: a file that ends in the middle of a batch, since its new size never
+   arrived. Otherwise: damage.
 """
 
 from __future__ import annotations

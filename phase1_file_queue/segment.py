@@ -155,6 +155,12 @@ class Segment:
                         return record.offset, record.timestamp
         return None
 
+    def _last_indexed(self) -> int | None:
+        """The position of the last entry of the offset index; None if it is not true."""
+        count = self.offset_index.count
+        entry = self.offset_index.entry(count - 1) if count else (self.base_offset, 0)
+        return entry[1] if self._matches(*entry) else None
+
     def _timed(self, entry: tuple[int, int] | None) -> int | None:
         """The position of the batch that an entry of the time index speaks of; None without one.
 
@@ -212,7 +218,7 @@ class Segment:
         start = 0
         if last and self._timed(last) is not None:
             self.max_timestamp, self.max_timestamp_offset = last
-            start = self.offset_index.last_position()
+            start = self._last_indexed() or 0
         for _, header in self.headers(start):
             self._note_timestamp(header)
 
@@ -253,8 +259,8 @@ class Segment:
         last = self.time_index.last()
         if last:
             self.max_timestamp, self.max_timestamp_offset = last
-        indexed = self.offset_index.last_position()
-        if indexed and not self._matches(*self.offset_index.entry(self.offset_index.count - 1)):
+        indexed = self._last_indexed()
+        if indexed is None:
             return False
         batches = 0
         try:

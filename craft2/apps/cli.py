@@ -135,6 +135,9 @@ def main() -> None:
     except Craft2Error as error:
         typer.echo(f"craft2: {error}", err=True)
         sys.exit(1)
+    except OSError as error:  # a folder that is a file, a place that cannot be written
+        typer.echo(f"craft2: {error}. Fix: give another path, or mend this one", err=True)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

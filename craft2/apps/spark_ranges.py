@@ -170,9 +170,9 @@ def _names(directory: Path) -> list[str]:
             f"path {str(directory)!r} is no directory",
             "name a queue's directory, a log's, or a folder of logs named <topic>-<partition>",
         ) from None
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
         raise SourceError(
-            f"path {str(directory)!r} cannot be listed: {error.strerror}",
+            f"path {str(directory)!r} cannot be listed: {error}",
             "let the user that Spark runs as read it",
         ) from error
 
@@ -181,7 +181,18 @@ def _logs_in(root: Path, names: list[str]) -> list[Place]:
     """The logs in a folder, none left out: a name that is none of a log's is an error."""
     found = []
     for directory in (root / name for name in names):
-        if directory.is_dir() and any(map(is_log_file, _names(directory))):
+        if directory.is_symlink() and not directory.exists():
+            raise SourceError(
+                f"the link {str(directory)!r} leads nowhere: a log may be missing",
+                "mount the disk that it leads to, or remove the link",
+            )
+        within = _names(directory) if directory.is_dir() else []
+        if "queue.json" in within:
+            raise SourceError(
+                f"{str(directory)!r} is a message-file queue in a folder of logs",
+                "load it by itself, or move it out of this folder",
+            )
+        if any(map(is_log_file, within)):
             place = _log_place(directory)
             if place is None:
                 raise SourceError(

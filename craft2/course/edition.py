@@ -51,6 +51,10 @@ class Edition:
     @classmethod
     def require(cls, start: Path | None = None) -> Edition:
         """Like `find`, or the one in `workbook` below `start`; NoEditionError if there is none."""
+        if start is not None and not start.exists():
+            raise NoEditionError(
+                f"there is no folder {str(start)!r}", "give a workbook's folder, or nothing"
+            )
         edition = cls.find(start) or cls.find((start or Path.cwd()) / WORKBOOK)
         if edition is None:
             raise NoEditionError(

@@ -29,6 +29,7 @@ class Reloader:
     def __init__(self, root: Path, names: dict[str, Any]) -> None:
         self.root, self.names = root, names
         self._loaded: dict[str, Stamp] = {}  # module name: its file as last loaded, or tried
+        self._classes: dict[tuple[str, str], list[type]] = {}  # (module, name): versions before
         self.note()
 
     def note(self, *_cell: object) -> None:
@@ -71,7 +72,10 @@ class Reloader:
         new = {id(old): vars(module)[name] for name, old in before.items() if _own(old, module)}
         for name, old in before.items():
             if _own(old, module) and isinstance(old, type):
-                _renew_methods(old, vars(module)[name])
+                versions = self._classes.setdefault((module.__name__, name), [])
+                versions.append(old)
+                for version in versions:  # objects of any of them may be about
+                    _renew_methods(version, vars(module)[name])
         users = [vars(user) for user, _stamp in self._modules().values()]
         for namespace in (*users, self.names):
             for name, value in list(namespace.items()):

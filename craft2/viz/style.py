@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 # Okabe and Ito, "Color Universal Design" (2008), without the yellow, which fades on white.
@@ -23,6 +24,12 @@ class Chart(Figure):
 
     Its size is fixed, so its text form in a stored output is the same on every machine.
     """
+
+    def draw(self, renderer: Any) -> None:
+        """Draw it; a dollar sign in a name is a dollar sign, not the beginning of a formula."""
+        for text in self.findobj(Text):
+            text.set_parse_math(False)  # type: ignore[attr-defined]
+        super().draw(renderer)
 
     def _repr_png_(self) -> bytes:
         png = io.BytesIO()

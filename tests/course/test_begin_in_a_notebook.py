@@ -100,6 +100,9 @@ def test_an_edit_reaches_modules_that_imported_the_function_and_objects_made_bef
     path.write_text(path.read_text() + "\n\nPartitionedQueue.mine = lambda self: 4711\n")
     assert run("queue.mine()") == "4711"
     assert run("queue.produce(b'UA', b'3')") == "(3, 1)"
+    for number in (1, 22, 333):  # every further save reaches the old object, too
+        path.write_text(path.read_text() + f"\n\nPartitionedQueue.mine = lambda self: {number}\n")
+        assert run("queue.mine()") == str(number)
 
 
 def test_a_file_that_does_not_load_is_one_line_and_the_last_good_version_stays(edition, run):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from craft2.apps.ingestion.flights import flights
@@ -77,3 +79,14 @@ def test_a_trick_that_is_not_here_is_said_and_left_out(tmp_path, capsys, monkeyp
     measured = file_tricks.measure_tricks(tmp_path, seconds=0.002)
     assert not any("direct" in name for name in measured)
     assert "this file system has no O_DIRECT" in capsys.readouterr().out
+
+
+def test_threads_that_are_never_let_go_are_an_error_and_not_a_silence():
+    class Waiting:
+        def append_durably(self, batch):
+            never.wait()
+
+    never = threading.Event()
+    with pytest.raises(log_loads.NotLetGoError, match=r"4 of 4 threads .* still wait"):
+        log_loads._let_go(Waiting(), limit_s=0.01)
+    never.set()

@@ -148,6 +148,13 @@ def test_no_log_of_a_folder_is_left_out(tmp_path):
     for _ in range(2):  # and the first time does not make it whole
         with pytest.raises(CorruptLog, match="no segment, but it held records up to offset 0"):
             plan(places[1], options)
+    (tmp_path / "t-9").symlink_to(tmp_path / "not mounted")
+    with pytest.raises(SourceError, match="t-9' leads nowhere: a log may be missing"):
+        open_places(options)
+    (tmp_path / "t-9").unlink()
+    with PartitionedQueue(tmp_path / "queue"), pytest.raises(SourceError, match="message-file"):
+        open_places(options)
+    shutil.rmtree(tmp_path / "queue")
     for name in ("t-01", "copy of t", "t-1234567890"):
         (tmp_path / "t-0").rename(tmp_path / name)
         with pytest.raises(SourceError, match=f"{name}' is not named <topic>-<partition>"):
@@ -176,6 +183,31 @@ def test_reading_a_closed_log_leaves_its_files_as_they_were(log_place):
     assert rows == 70
     changed = {name for name, data in files().items() if before.get(name) != data}
     assert changed <= {".control"}
+
+
+def test_a_flipped_bit_in_a_time_index_changes_no_answer(tmp_path):
+    config = LogConfig(segment_bytes=3000, index_interval_bytes=400)
+    place = Place("t", 0, str(tmp_path / "t-0"), True)
+    with PartitionLog(place.path, config) as log:
+        for first in range(0, 96, 8):
+            stamps = [1000 + 10 * n for n in range(first, first + 8)]
+            log.append_durably(encode_values([b"x" * 40] * 8, timestamps=stamps))
+    times = range(1000, 1960, 70)
+
+    def answers():
+        with PartitionLog(place.path, LogConfig(access="read")) as log:
+            return [log.offset_for_timestamp(time) for time in times]
+
+    wanted = answers()
+    assert wanted[:3] == [(0, 1000), (7, 1070), (14, 1140)]
+    for path in sorted(tmp_path.rglob("*.timeindex")):
+        data = path.read_bytes()
+        for bit in range(0, 8 * len(data), 3):
+            damaged = bytearray(data)
+            damaged[bit // 8] ^= 128 >> bit % 8
+            path.write_bytes(damaged)
+            assert answers() == wanted, (path.name, bit)
+        path.write_bytes(data)
 
 
 @pytest.mark.parametrize("kind", ["log", "index"])

@@ -7,7 +7,7 @@ from test_results import row
 
 from craft2.apps.bench.results import Results
 from craft2.viz import latency_distribution, throughput_by_clients
-from craft2.viz.style import COLOURS, _apart, short
+from craft2.viz.style import COLOURS, _apart, new_chart, short
 
 
 def rows(backends=("file queue", "log"), factor=30):
@@ -155,3 +155,8 @@ def test_a_chart_has_a_fixed_text_form_and_draws_itself_as_png(chart):
 def test_helpers():
     assert [short(v) for v in (0.5, 800, 1000, 1500, 2e6)] == ["0.5", "800", "1k", "1.5k", "2M"]
     assert len(set(COLOURS)) == len(COLOURS)
+
+
+def test_a_dollar_sign_in_a_name_begins_no_formula():
+    chart, _ = new_chart("5$ \\frac 6$", "clients $", "y")
+    assert chart._repr_png_().startswith(b"\x89PNG")

@@ -23,6 +23,7 @@ from phase1_file_queue.log_config import (
     LogError,
     LogFailed,
     LogInUse,
+    OffsetOutOfRange,
 )
 from phase1_file_queue.log_state import LogState
 from phase1_file_queue.partition_log import PartitionLog
@@ -482,6 +483,34 @@ def test_a_group_that_begins_a_new_epoch_ends_the_old_one():
     assert isinstance(second, BadBatch)
     assert "epoch 3 is older" in str(second)
     assert values(log) == ["zero", "a"]
+
+
+@pytest.mark.parametrize("idle", [True, False], ids=["rolled meanwhile", "never looked"])
+def test_a_reader_that_a_new_start_overtakes_skips_nothing(monkeypatch, idle):
+    disk, small = FaultyDisk(), LogConfig(segment_bytes=300)
+    writer = PartitionLog("/t-0", small, disk=disk)
+
+    def append(count):
+        for _ in range(count):
+            writer.append_as_leader(encode_values([b"x" * 20] * 10), 0)
+
+    append(1)
+    reader = PartitionLog("/t-0", LogConfig(access="read"), disk=disk)
+    append(9)
+    if not idle:  # it has to open every segment anew
+        writer.truncate_to(95)
+    read = reader._state.control.read
+
+    def overtaken():
+        found = read()
+        monkeypatch.undo()
+        writer.advance_start(50)  # between its look at the page and its look at the directory
+        return found
+
+    monkeypatch.setattr(reader._state.control, "read", overtaken)
+    with pytest.raises(OffsetOutOfRange, match="offset 15: the log '/t-0' holds 50 to"):
+        reader.read(15, 10**6)
+    assert [r.offset for r in reader.records()] == list(range(50, writer.end_offset))
 
 
 def test_a_search_that_a_cut_overtakes_is_made_again(monkeypatch):

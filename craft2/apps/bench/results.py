@@ -156,7 +156,7 @@ class Results:
 
         try:
             table = pq.read_table(file, partitioning=None)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise ResultsError(
                 f"results file {str(file)!r} cannot be read: {error}",
                 fix="move it out of the folder; the other files are not affected",

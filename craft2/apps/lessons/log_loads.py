@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Any
 from craft2.apps.bench.harness import Operation, closed_loop
 from craft2.apps.ingestion.flights import FlightEvent, batch_of
 from craft2.disk import CountingDisk, RealDisk
+from craft2.errors import Craft2Error
 from craft2.faulty_disk import FaultyDisk
 from craft2.record_batch import encode_values, iter_headers
 from phase1_file_queue.log_config import LogConfig
@@ -82,6 +84,30 @@ def longest_walk(segment: Segment) -> int:
     )
 
 
+class NotLetGoError(Craft2Error):
+    """Threads that append wait for ever."""
+
+
+def _let_go(log: PartitionLog, threads: int = 4, limit_s: float = 5.0) -> None:
+    """Before anything is measured: are threads that append together ever let go?"""
+    batch = encode_values([b"x"])
+    waiting = [
+        threading.Thread(target=log.append_durably, args=(batch,), daemon=True)
+        for _ in range(threads)
+    ]
+    for thread in waiting:
+        thread.start()
+    deadline = time.monotonic() + limit_s
+    for thread in waiting:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    stuck = sum(thread.is_alive() for thread in waiting)
+    if stuck:
+        raise NotLetGoError(
+            f"{stuck} of {threads} threads that appended still wait after {limit_s:.0f} s",
+            'see `check("3.1")`: every waiter of a group needs its outcome and its way out',
+        )
+
+
 def log_rate(
     folder: Path, *, clients: int, share: bool = True, size: int = 1, seconds: float = 0.4
 ) -> float:
@@ -90,6 +116,8 @@ def log_rate(
     share: whether threads that wait together share a sync; else each syncs for itself, in turn.
     """
     with PartitionLog(tempfile.mkdtemp(dir=folder)) as log:
+        if share:
+            _let_go(log)
         turn = threading.Lock()
         batch = encode_values([b"x" * 170] * size)
 
