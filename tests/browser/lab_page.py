@@ -93,14 +93,15 @@ class LabPage:
             return bool(cells) and (len(fresh) == len(cells) or bool(errors(fresh)))
 
         self.menu("Run", "Run All Cells")
-        self.wait_until(ended, f"the cells of {name}")
+        # A save is much work for a browser that draws without a graphics card.
+        self.wait_until(ended, f"the cells of {name}", every_ms=2500)
         return cells
 
-    def wait_until(self, reached: Callable[[], bool], what: str) -> None:
+    def wait_until(self, reached: Callable[[], bool], what: str, every_ms: int = 300) -> None:
         deadline = time.monotonic() + LIMIT_S
         while not reached():
             assert time.monotonic() < deadline, f"waited {LIMIT_S} s for {what}"
-            self.page.wait_for_timeout(300)
+            self.page.wait_for_timeout(every_ms)
 
     def press(self, button: str, status: str) -> None:
         """Click a button of the live panel; wait until its line matches `status`."""
