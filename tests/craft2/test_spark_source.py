@@ -1,4 +1,7 @@
-"""Spark reads queues and logs: every record once, or an error that says which and why."""
+"""Spark reads queues and logs: every record once, or an error that says which and why.
+
+All tests that need a running session are here: starting one costs as much as all of them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_results import row
 
+from craft2.apps.bench.results import Results
 from craft2.apps.spark import session
 from craft2.apps.spark_ranges import (
     Options,
@@ -24,6 +29,8 @@ from craft2.apps.spark_ranges import (
     read_range,
     split,
 )
+from craft2.clock import ManualClock
+from craft2.events import Events, to_spark
 from craft2.record_batch import (
     Record,
     encode,
@@ -298,9 +305,33 @@ def test_timestamps_are_exact_or_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def spark():
-    spark = session()
+    spark = session("tests")
     yield spark
     spark.stop()
+
+
+def test_a_session_is_local_quiet_and_the_only_one(spark):
+    assert session() is spark
+    conf = spark.sparkContext.getConf()
+    assert conf.get("spark.driver.host") == "127.0.0.1"
+    assert conf.get("spark.ui.enabled") == "false"
+    assert spark.sparkContext.uiWebUrl is None
+    assert spark.range(100).selectExpr("sum(id) AS total").first().total == 4950
+
+
+def test_results_and_events_reach_spark(spark, tmp_path):
+    store = Results(tmp_path)
+    store.append([row(clients=n, p99_ms=float(n)) for n in (1, 4)])
+    frame = store.spark(spark)
+    assert frame.where("machine.cores = 2").count() == 2
+    assert [r.p99_ms for r in frame.orderBy("clients").collect()] == [1.0, 4.0]
+    # Spark reads the same files by itself.
+    assert spark.read.parquet(str(tmp_path)).count() == 2
+
+    events = Events("a", ManualClock())
+    events.emit("commit", partition=1, offset=8, data={"n": 1})
+    frame = to_spark(events.events, spark)
+    assert frame.selectExpr("offset", "get_json_object(data, '$.n') AS n").first() == (8, "1")
 
 
 def load(spark, path, schema=None, **options):
