@@ -41,7 +41,7 @@ def missing() -> list[str]:
 
 def pip_command() -> list[str]:
     """The command that installs the `spark` extra with the pinned versions."""
-    command = [sys.executable, "-m", "pip", "install"]
+    command = [sys.executable, "-m", "pip", "install", "--no-compile"]  # imports compile, if used
     if _pip_tells_progress():
         command += ["--progress-bar", "raw"]
     for folder in (REFERENCE, Path(__file__).parent):
