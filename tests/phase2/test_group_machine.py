@@ -1,4 +1,4 @@
-"""The group's state machine: transcripts, its table of moves, and invariants under random members."""
+"""The group state machine: transcripts, its table of moves, invariants under random members."""
 
 from __future__ import annotations
 
