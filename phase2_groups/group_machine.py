@@ -1,5 +1,6 @@
 """The group coordinator's state machine: requests and time in, effects out, no clock and no I/O.
 
+>>> from phase2_groups.group_state import Group, GroupLimits
 >>> machine = GroupMachine(Group(group_id="billing"), GroupLimits(initial_rebalance_delay_ms=0))
 >>> join = Join(token="a", member_id="", new_member_id="m-1", client_id="consumer-1",
 ...             protocols=(("range", b"flights"),), require_known_member_id=False)
@@ -32,7 +33,7 @@ from phase2_groups.group_messages import (
     Tick,
 )
 from phase2_groups.group_rebalance import Rebalancing
-from phase2_groups.group_state import Group, GroupLimits, GroupMember, State, Storing
+from phase2_groups.group_state import GroupMember, State, Storing
 
 PREPARING, COMPLETING = State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE
 STABLE, EMPTY, DEAD = State.STABLE, State.EMPTY, State.DEAD

@@ -1,0 +1,502 @@
+"""The consumer: subscribe, poll, handle, commit.
+
+    with Consumer(ConsumerConfig(bootstrap_servers="file:queue", group_id="billing")) as consumer:
+        consumer.subscribe(["flights"])
+        for record in consumer:
+            handle(record)
+
+Two threads. The application's own calls everything here; records, listener calls and commits
+happen inside its `poll`. A second one, started by `subscribe`, keeps the membership alive (see
+`group_member`), so that a handler that takes long does not look like a dead process.
+
+A *rebalance* reaches the application as calls of its listener, always from within `poll` or
+`close`: `on_partitions_revoked` before others may have the partitions (the last chance to commit),
+`on_partitions_assigned` once some are ours, `on_partitions_lost` when they were given to others
+while we were silent.
+
+Source: Kafka's `KafkaConsumer`; KIP-62 (the second thread).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+from uuid import uuid4
+
+from craft2.clock import Clock, SystemClock
+from craft2.events import Emitter
+from phase2_groups.connect import connect
+from phase2_groups.consumer_config import ConsumerConfig
+from phase2_groups.consumer_errors import (
+    CommitRefused,
+    ConsumerClosed,
+    ConsumerError,
+    NoOffset,
+    NotAssigned,
+    RebalanceInProgress,
+    UnknownTopic,
+)
+from phase2_groups.error_codes import ErrorCode
+from phase2_groups.fetch_buffer import ConsumerRecord, FetchBuffer
+from phase2_groups.group_member import GroupMember, commit_error
+from phase2_groups.group_messages import Commit, OffsetToCommit, TopicPartition
+from phase2_groups.membership import Tell
+from phase2_groups.transport import EARLIEST, LATEST, Transport
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Offsets = Mapping[TopicPartition, int | OffsetToCommit]
+Found = TypeVar("Found")
+
+
+class RebalanceListener:
+    """What an application may do when its partitions change; override what you need."""
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """They are to be given up, and are still ours: commit what has been handled."""
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """They are ours as of now; `seek` works."""
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """They have been somebody else's for a while: commits would be refused."""
+
+
+class Consumer:
+    """See the module. Not for several threads at once, but `wakeup` may come from any.
+
+    transport: the one that `config.bootstrap_servers` names, if None. events: gets "assigned",
+    "revoked" and "lost", an event a partition.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        transport: Transport | None = None,
+        *,
+        clock: Clock | None = None,
+        events: Emitter | None = None,
+    ) -> None:
+        self.config = config
+        self._owns_transport = transport is None
+        self._transport = transport or connect(config.bootstrap_servers)
+        self._clock = clock or SystemClock()
+        self._events = events
+        self._buffer = FetchBuffer(check_crcs=config.check_crcs)
+        self._listener = RebalanceListener()
+        self._member: GroupMember | None = None  # set by `subscribe`
+        self._news = threading.Event()  # `poll` has to look at more than records
+        self._woken = False
+        self._closed = False
+        self._look_at_metadata_ms = self._commit_due_ms = 0
+        self._counts: dict[str, int] = {}
+
+    # Which partitions.
+
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener | None = None) -> None:
+        """Read these topics together with the other members of the group, from the next poll on."""
+        self._check_open()
+        if isinstance(topics, str) or not topics:
+            raise ConsumerError(f"topics is {topics!r}", 'give a list of names: ["flights"]')
+        if self.config.group_id is None:
+            raise ConsumerError("subscribe without a group_id", "give one, or use assign")
+        if self._member is None and self._buffer.partitions():
+            raise ConsumerError("subscribe after assign", "make another consumer for it")
+        self._listener = listener or self._listener
+        if self._member is None:
+            self._commit_due_ms = self._now_ms() + self.config.auto_commit_interval_ms
+            self._member = GroupMember(
+                self.config, self._transport, self._clock, self._interrupt_fetch
+            )
+        self._look_at_metadata_ms = 0
+        self._member.subscribe(topics)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions, whatever others do: no group shares them out.
+
+        Raises UnknownTopic.
+        """
+        self._check_open()
+        if self._member is not None:
+            raise ConsumerError("assign after subscribe", "make another consumer for it")
+        wanted = set(partitions)
+        counts = self._transport.metadata(sorted({topic for topic, _ in wanted}))
+        for topic, number in wanted:
+            self._check_exists(topic, number, counts)
+        self._buffer.remove(self._buffer.partitions() - wanted)
+        self._buffer.add(sorted(wanted))
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are this consumer's now."""
+        return self._buffer.partitions()
+
+    @property
+    def generation(self) -> int:
+        """Of the group, as this member knows it; -1: it is in none."""
+        return -1 if self._member is None else self._member.generation
+
+    @property
+    def member_id(self) -> str:
+        """What the group calls this member; "" before it has joined."""
+        return "" if self._member is None else self._member.member_id
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return no records of these for now; they stay ours. All, if none is named."""
+        for partition in self._mine(partitions):
+            self._buffer.pause(partition, True)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """End a pause."""
+        for partition in self._mine(partitions):
+            self._buffer.pause(partition, False)
+
+    def paused(self) -> set[TopicPartition]:
+        return self._buffer.paused()
+
+    # Records.
+
+    def poll(self, timeout_ms: int = 1_000) -> list[ConsumerRecord]:
+        """Up to `max_poll_records` records; waits up to `timeout_ms` for the first.
+
+        Raises what the listener raises, UnknownTopic, NoOffset, GroupError, CorruptBatch.
+        """
+        return self._poll(timeout_ms, lambda: self._buffer.take(self.config.max_poll_records)) or []
+
+    def poll_arrow(self, timeout_ms: int = 1_000) -> pa.Table | None:
+        """A whole fetch as one Arrow table, or None; parsed at once, however many its records.
+
+        Columns: topic (dictionary of string), partition (int32), then as
+        `craft2.record_arrow.decode_arrow`: offset, timestamp, key, value, headers.
+        """
+        tables = self._poll(timeout_ms, self._buffer.take_arrow)
+        return _one_table(tables) if tables else None
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Records for ever, one at a time; `wakeup` from another thread ends it."""
+        while not self._woken:
+            yield from self.poll()
+        self._woken = False
+
+    def wakeup(self) -> None:
+        """End a `poll` that waits, with what there is, and an iteration; from any thread."""
+        self._woken = True
+        self._interrupt_fetch()
+
+    def _interrupt_fetch(self) -> None:
+        self._news.set()
+        self._transport.wake()
+
+    def _poll(self, timeout_ms: int, take: Callable[[], list[Found]]) -> list[Found] | None:
+        self._check_open()
+        until = self._now_ms() + timeout_ms
+        while True:
+            self._news.clear()
+            self._look_after_group()
+            self._find_positions()
+            found = take()
+            left = until - self._now_ms()
+            if found or self._woken:
+                return found
+            wanted = self._buffer.to_fetch()
+            if wanted:
+                self._fetch(wanted, max(0, min(left, self.config.fetch_max_wait_ms)))
+                found = take()
+            elif left > 0:
+                self._clock.wait(self._news, min(left, 100) / 1000)
+            if found or left <= 0:
+                return found
+
+    def _fetch(self, wanted: Mapping[TopicPartition, int], wait_ms: int) -> None:
+        config = self.config
+        answers = self._transport.fetch(
+            wanted,
+            max_wait_ms=wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_max_bytes,
+            max_partition_bytes=config.max_partition_fetch_bytes,
+        )
+        for partition, answer in answers.items():
+            if answer.error is ErrorCode.NONE:
+                asked = wanted[partition]
+                self._buffer.put(partition, asked, answer.data, answer.high_watermark)
+            elif answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+                there = f"it holds {answer.log_start} to {answer.high_watermark - 1}"
+                self._reset(partition, f"offset {wanted[partition]} is gone: {there}")
+            elif answer.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise UnknownTopic(
+                    f"{partition[0]}-{partition[1]} does not exist any more",
+                    "subscribe to another topic",
+                )
+            elif not answer.error.retriable:
+                raise ConsumerError(f"reading {partition[0]}-{partition[1]}: {answer.error.name}")
+
+    # The group.
+
+    def _look_after_group(self) -> None:
+        member, now = self._member, self._now_ms()
+        if member is None:
+            return
+        if now >= self._look_at_metadata_ms:
+            self._look_at_metadata_ms = now + self.config.metadata_max_age_ms
+            counts = self._transport.metadata(member.topics)
+            self._counts = {t: n for t, n in counts.items() if not isinstance(n, ErrorCode)}
+            for topic in member.topics:
+                if counts[topic] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise UnknownTopic(
+                        f"there is no topic {topic!r}", f"create it; there are {self._topics()}"
+                    )
+        member.polled(self._counts)
+        while (tell := member.next_tell()) is not None:
+            self._tell(tell)
+            member.told(tell)
+        if self.config.enable_auto_commit and now >= self._commit_due_ms:
+            self._commit_automatically()
+
+    def _topics(self) -> str:
+        return ", ".join(self._transport.metadata()) or "none"
+
+    def _tell(self, tell: Tell) -> None:
+        if tell.kind == "assigned":
+            self._buffer.add(tell.partitions)
+            self._record(tell)
+            self._listener.on_partitions_assigned(tell.partitions)
+            return
+        if tell.kind == "revoked":
+            if self.config.enable_auto_commit:
+                self._commit_automatically()
+            self._listener.on_partitions_revoked(tell.partitions)
+        else:
+            self._listener.on_partitions_lost(tell.partitions)
+        self._record(tell)
+        self._buffer.remove(tell.partitions)
+
+    def _record(self, tell: Tell) -> None:
+        for topic, number in tell.partitions if self._events is not None else ():
+            self._events.emit(  # type: ignore[union-attr]
+                tell.kind,
+                topic=topic,
+                partition=number,
+                group=self.config.group_id,
+                generation=self.generation,
+                because=f"partitions {tell.kind}",
+                data={"member": self.member_id},
+            )
+
+    # Positions.
+
+    def position(self, partition: TopicPartition) -> int:
+        """The next offset that `poll` would return."""
+        [partition] = self._mine([partition])
+        self._find_positions()
+        position = self._buffer.position(partition)
+        assert position is not None
+        return position
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on from this offset with the next poll."""
+        [partition] = self._mine([partition])
+        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+            raise ConsumerError(f"offset {offset!r}", "give a whole number of 0 or more")
+        self._buffer.seek(partition, offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on from the first record there is. All partitions, if none is named."""
+        self.seek_to_timestamp(EARLIEST, *partitions)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on behind the last record there is."""
+        self.seek_to_timestamp(LATEST, *partitions)
+
+    def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
+        """Go on from the first record at or after a time; at the end, if there is none."""
+        wanted = self._mine(partitions)
+        listed = self._list_offsets(dict.fromkeys(wanted, timestamp_ms))
+        ends = self._list_offsets({p: LATEST for p, offset in listed.items() if offset < 0})
+        for partition, offset in {**listed, **ends}.items():
+            self._buffer.seek(partition, offset)
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """How many offsets each partition of ours has beyond our position."""
+        self._find_positions()
+        positions = self._buffer.positions()
+        ends = self._list_offsets(dict.fromkeys(positions, LATEST))
+        return {partition: ends[partition] - positions[partition] for partition in positions}
+
+    def _find_positions(self) -> None:
+        """Give every partition that has no position one: the committed offset, or by policy."""
+        unknown = self._buffer.unknown()
+        if not unknown:
+            return
+        found = self.committed(unknown) if self.config.group_id is not None else {}
+        for partition in unknown:
+            if partition in found:
+                self._buffer.seek(partition, found[partition].offset)
+            else:
+                self._reset(partition, f"group {self.config.group_id!r} has no committed offset")
+
+    def _reset(self, partition: TopicPartition, problem: str) -> None:
+        policy = self.config.auto_offset_reset
+        if policy == "none":
+            raise NoOffset(
+                f"{partition[0]}-{partition[1]}: {problem}",
+                'seek, or set auto_offset_reset to "earliest" or "latest"',
+            )
+        where = EARLIEST if policy == "earliest" else LATEST
+        self._buffer.seek(partition, self._list_offsets({partition: where})[partition])
+
+    def _list_offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        listed = self._transport.list_offsets(asked) if asked else {}
+        for (topic, number), answer in listed.items():
+            if answer.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise UnknownTopic(f"{topic}-{number} does not exist", "check topic and number")
+            if answer.error:
+                raise ConsumerError(f"offsets of {topic}-{number}: {answer.error.name}")
+        return {partition: answer.offset for partition, answer in listed.items()}
+
+    # Commits.
+
+    def commit(self, offsets: Offsets | None = None) -> None:
+        """Store how far this group is; returns when that is safe.
+
+        offsets: for each partition the *next* offset to read; the positions, if None.
+        Raises NotAssigned, CommitRefused, RebalanceInProgress, ConsumerError.
+        """
+        self._check_open()
+        if self.config.group_id is None:
+            raise ConsumerError("commit without a group_id", "give one in ConsumerConfig")
+        given = self._buffer.positions() if offsets is None else offsets
+        wanted = []
+        for (topic, number), offset in given.items():
+            self._mine([(topic, number)])
+            if not isinstance(offset, OffsetToCommit):
+                offset = OffsetToCommit(offset=offset)
+            if type(offset.offset) is not int or offset.offset < 0:
+                raise ConsumerError(
+                    f"offset {offset.offset!r} of {topic}-{number}", "give the next one to read"
+                )
+            wanted.append((topic, number, offset))
+        if wanted:
+            self._raise_commit_error(self._commit(wanted))
+
+    def committed(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetToCommit]:
+        """The group's committed offsets of these partitions (ours, if None); some may have none."""
+        self._check_open()
+        if self.config.group_id is None:
+            raise ConsumerError("committed offsets without a group_id", "give one")
+        wanted = sorted(self._buffer.partitions() if partitions is None else partitions)
+        answers = self._transport.committed(self.config.group_id, wanted)
+        return {p: found for p, found in answers.items() if isinstance(found, OffsetToCommit)}
+
+    def _commit(self, offsets: Sequence[tuple[str, int, OffsetToCommit]]) -> ErrorCode:
+        timeout_ms = self.config.request_timeout_ms
+        if self._member is not None:
+            return self._member.commit(offsets, timeout_ms)
+        request = Commit(token=uuid4().hex, member_id="", generation=-1, offsets=tuple(offsets))
+        assert self.config.group_id is not None
+        return commit_error(self._transport.ask_group(self.config.group_id, request, timeout_ms))
+
+    def _commit_automatically(self) -> None:
+        """Commit the positions; a refusal is no error here: the records come again elsewhere."""
+        self._commit_due_ms = self._now_ms() + self.config.auto_commit_interval_ms
+        positions = self._buffer.positions()
+        if positions:
+            self._commit([(*p, OffsetToCommit(offset=at)) for p, at in positions.items()])
+
+    def _raise_commit_error(self, error: ErrorCode) -> None:
+        group = f"group {self.config.group_id!r}"
+        if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            raise CommitRefused(
+                f"{group} has moved on without this member ({error.name}): its partitions were "
+                f"given to others, who start from the last commit",
+                "poll again; make max_poll_interval_ms longer, or handle fewer records a poll",
+            )
+        if error is ErrorCode.REBALANCE_IN_PROGRESS:
+            raise RebalanceInProgress(f"{group} is rebalancing", "poll, then commit again")
+        if error is ErrorCode.FENCED_INSTANCE_ID:
+            raise CommitRefused(
+                f"another consumer of {group} runs as {self.config.group_instance_id!r}",
+                "give each consumer a group_instance_id of its own",
+            )
+        if error:
+            raise ConsumerError(f"{group} did not store the commit: {error.name}", "try again")
+
+    # The end.
+
+    def close(self) -> None:
+        """Commit (if that is automatic), give the partitions back, leave the group."""
+        if self._closed:
+            return
+        try:
+            tell = self._member.give_up_all() if self._member is not None else None
+            if tell is not None:
+                self._tell(tell)
+        finally:
+            self._closed = True
+            if self._member is not None:
+                self._member.close("the consumer was closed")
+            if self._owns_transport:
+                self._transport.close()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Checks.
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConsumerClosed("this consumer is closed", "make a new one")
+
+    def _check_exists(self, topic: str, number: int, counts: Mapping[str, int | ErrorCode]) -> None:
+        count = counts.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if isinstance(count, ErrorCode):
+            raise UnknownTopic(
+                f"there is no topic {topic!r}", f"create it; there are {self._topics()}"
+            )
+        if not 0 <= number < count:
+            raise UnknownTopic(
+                f"topic {topic!r} has no partition {number}", f"give one from 0 to {count - 1}"
+            )
+
+    def _mine(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """These partitions (all of ours, if none is named). Raises NotAssigned."""
+        self._check_open()
+        for partition in partitions:
+            if partition not in self._buffer:
+                mine = ", ".join(f"{t}-{n}" for t, n in sorted(self._buffer.partitions()))
+                raise NotAssigned(
+                    f"{partition!r} is not assigned to this consumer",
+                    f"name one of its own, as (topic, number): {mine or 'it has none yet'}",
+                )
+        return list(partitions) or sorted(self._buffer.partitions())
+
+
+def _one_table(tables: list[tuple[TopicPartition, pa.Table]]) -> pa.Table:
+    """The tables of several partitions as one, which says whose each row is."""
+    import pyarrow as pa
+
+    topics = sorted({topic for (topic, _), _ in tables})
+    parts = []
+    for (topic, number), table in tables:
+        rows = table.num_rows
+        where = pa.array([topics.index(topic)]).take(pa.nulls(rows, pa.int32()).fill_null(0))
+        topic_column = pa.DictionaryArray.from_arrays(where.cast(pa.int32()), topics)
+        partition_column = pa.nulls(rows, pa.int32()).fill_null(number)
+        columns = [topic_column, partition_column, *table.columns]
+        parts.append(pa.table(columns, names=["topic", "partition", *table.column_names]))
+    return pa.concat_tables(parts)

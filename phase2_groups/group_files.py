@@ -1,0 +1,253 @@
+"""A group's state in a file, and whoever holds the kernel's lock moves it.
+
+There is no coordinator process. Each member, when it has something to say, takes the lock on the
+group's folder, reads the state, lets the machine do one step, and writes the state back. A process
+that dies lets go of the lock by dying (`kill -9` too), and it has either replaced the file, in one
+rename, or not touched it.
+
+    ROOT/__groups/billing/state    one line for a quick look, then the group as JSON
+    ROOT/__groups/billing/lock     the kernel lock; the file is empty
+
+A reply for somebody else waits in the state file until that somebody looks. So does time: every
+member now and then reads the first line, and whoever sees a deadline that has passed makes the
+step. Deadlines are in ms of the machine's monotonic clock, which all its processes share and which
+nobody can set.
+
+The file is not synced: whatever the power takes from it, it also takes all members. If it is gone
+or damaged, the group starts again without members, at the generation that `__consumer_offsets`
+remembers.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import NamedTuple
+from urllib.parse import quote
+
+import msgspec
+from crc32c import crc32c
+
+from craft2.clock import Clock, SystemClock
+from craft2.disk import Disk, DiskError, RealDisk
+from craft2.errors import Craft2Error
+from craft2.events import Emitter
+from phase1_file_queue.publish import publish
+from phase2_groups.committed_offsets import CommittedOffsets
+from phase2_groups.error_codes import ErrorCode
+from phase2_groups.group_machine import GroupMachine
+from phase2_groups.group_messages import (
+    Effect,
+    Happened,
+    Input,
+    Reply,
+    Request,
+    Store,
+    Stored,
+    Tick,
+)
+from phase2_groups.group_state import Group, GroupLimits, State
+
+GROUPS_FOLDER = "__groups"
+VERSION = 1
+_FIRST_LINE = 64  # bytes, padded with spaces
+_REPLY_KEPT_MS = 60_000
+_LOOK_EVERY_S = 0.02
+
+# Nobody waits long for a member that is on the same machine.
+LOCAL_LIMITS = GroupLimits(min_session_timeout_ms=100, initial_rebalance_delay_ms=200)
+
+
+class GroupFilesError(Craft2Error):
+    """A group's folder that this program cannot use."""
+
+
+class Glance(NamedTuple):
+    """The first line of the state file."""
+
+    generation: int
+    state: State
+    deadline_ms: int | None  # when the next tick is due
+
+
+class _Kept(msgspec.Struct):
+    """A reply that waits for its reader, and since when."""
+
+    since_ms: int
+    reply: Reply
+
+
+class _Saved(msgspec.Struct):
+    """Everything in the state file behind its first line."""
+
+    group: Group
+    outbox: dict[str, _Kept] = {}
+
+
+class GroupFiles:
+    """One group, for one process; its threads may share it. See the module."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        group_id: str,
+        offsets: CommittedOffsets,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        limits: GroupLimits = LOCAL_LIMITS,
+        events: Emitter | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self._disk = disk or RealDisk()
+        self._clock = clock or SystemClock()
+        self._offsets = offsets
+        self._limits = limits
+        self._events = events
+        folder = os.path.join(os.fspath(root), GROUPS_FOLDER, quote(group_id, safe=" "))
+        self._disk.mkdir(folder)
+        self._path = os.path.join(folder, "state")
+        self._lock = self._disk.lock(os.path.join(folder, "lock"))
+        self._mutex = threading.Lock()  # the kernel's lock is between processes
+        self._closing = threading.Event()
+
+    def ask(self, request: Request, timeout_ms: int) -> Reply | None:
+        """Put a request to the group; wait for the reply, up to `timeout_ms`. None: it took longer.
+
+        Raises GroupFilesError, DiskError.
+        """
+        reply = self._step(request)  # type: ignore[arg-type]
+        until = self._now_ms() + timeout_ms
+        while reply is None and self._now_ms() < until and not self._closing.is_set():
+            self._clock.wait(self._closing, _LOOK_EVERY_S)
+            self.tick_if_due()
+            kept = self._load().outbox.get(request.token)
+            reply = kept.reply if kept else None
+        return reply
+
+    def glance(self) -> Glance:
+        """Generation, state and next deadline, for the price of reading one line."""
+        try:
+            file = self._disk.open(self._path, "read")
+        except FileNotFoundError:
+            return Glance(0, State.EMPTY, None)
+        try:
+            line = file.read_at(0, _FIRST_LINE)
+        finally:
+            file.close()
+        try:
+            _, version, _, generation, state, deadline = line.decode().split()
+            self._check_version(int(version))
+            due = None if deadline == "-" else int(deadline)
+            return Glance(int(generation), State(state), due)
+        except ValueError:  # damaged: whoever steps next sees to it
+            return Glance(0, State.EMPTY, 0)
+
+    def tick_if_due(self) -> Glance:
+        """Let time pass for the group, if one of its deadlines has."""
+        glance = self.glance()
+        if glance.deadline_ms is not None and glance.deadline_ms <= self._now_ms():
+            self._step(Tick())
+            return self.glance()
+        return glance
+
+    def group(self) -> Group:
+        """The group as it is now."""
+        return self._load().group
+
+    def close(self) -> None:
+        """Let go; whoever waits in `ask` comes back with None."""
+        self._closing.set()
+        with self._mutex:
+            self._lock.close()
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
+
+    def _step(self, event: Input) -> Reply | None:
+        """One step of the machine under the lock; the reply to `event`, if there is one yet."""
+        with self._mutex:
+            self._lock.acquire()
+            try:
+                saved = self._load()
+                machine = GroupMachine(saved.group, self._limits)
+                effects = self._carry_out(machine, event)
+                mine = None
+                for effect in effects:
+                    if isinstance(effect, Reply):
+                        if isinstance(event, Request) and effect.token == event.token:
+                            mine = effect
+                        else:
+                            saved.outbox[effect.token] = _Kept(self._now_ms(), effect)
+                self._save(saved)
+            finally:
+                self._lock.release()
+        for effect in effects:
+            if self._events is not None and isinstance(effect, Happened):
+                self._events.emit(
+                    effect.kind,
+                    who=effect.who,
+                    group=self.group_id,
+                    generation=effect.generation,
+                    because=effect.because,
+                    data=effect.data,
+                )
+        return mine
+
+    def _carry_out(self, machine: GroupMachine, event: Input) -> list[Effect]:
+        """The effects of `event`, those of storing included: it is done before we let go."""
+        effects = machine.handle(event, self._now_ms())
+        for effect in effects:  # grows while we are at it
+            if isinstance(effect, Store):
+                error = self._store(effect, machine.group)
+                effects += machine.handle(Stored(number=effect.number, error=error), self._now_ms())
+        return effects
+
+    def _store(self, store: Store, group: Group) -> ErrorCode:
+        try:
+            if store.what == "offsets":
+                self._offsets.commit(self.group_id, store.offsets)
+            else:
+                self._offsets.save_group(group)
+        except DiskError:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
+
+    # The file.
+
+    def _load(self) -> _Saved:
+        try:
+            data = self._disk.read(self._path)
+        except FileNotFoundError:
+            return self._start_again()
+        try:
+            _, version, crc, *_ = data[:_FIRST_LINE].decode().split()
+            self._check_version(int(version))
+            body = data[_FIRST_LINE:]
+            if int(crc, 16) == crc32c(body):
+                return msgspec.json.decode(body, type=_Saved)
+        except ValueError:
+            pass
+        return self._start_again()
+
+    def _start_again(self) -> _Saved:
+        generation = self._offsets.generation(self.group_id)
+        return _Saved(Group(group_id=self.group_id, generation=generation))
+
+    def _save(self, saved: _Saved) -> None:
+        oldest = self._now_ms() - _REPLY_KEPT_MS
+        saved.outbox = {t: kept for t, kept in saved.outbox.items() if kept.since_ms > oldest}
+        group, body = saved.group, msgspec.json.encode(saved)
+        due = group.next_deadline_ms()
+        words = ["group", VERSION, f"{crc32c(body):08x}", group.generation, group.state.value]
+        line = " ".join(map(str, [*words, "-" if due is None else due]))
+        publish(
+            self._disk, self._path, line.ljust(_FIRST_LINE - 1).encode() + b"\n" + body, sync=False
+        )
+
+    def _check_version(self, version: int) -> None:
+        if version != VERSION:
+            raise GroupFilesError(
+                f"{self._path!r} was written in version {version}; this program knows {VERSION}",
+                "use the newer program, or remove the folder when no member of the group runs",
+            )

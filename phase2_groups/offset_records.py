@@ -1,0 +1,172 @@
+"""The records of `__consumer_offsets`, in Kafka's own format.
+
+A committed offset is a record whose key says what it is about and whose value says how far:
+
+    key    int16 version (1)   string group   string topic   int32 partition
+    value  int16 version (3)   int64 offset   int32 leader epoch   string metadata
+           int64 commit time (ms)
+
+The group itself is a record too, written when a generation has its assignment:
+
+    key    int16 version (2)   string group
+    value  int16 version (3)   string protocol type   int32 generation   string? protocol
+           string? leader   int64 time (ms)   array of members, each:
+             string member id   string? instance id   string client id   string client host
+             int32 rebalance timeout   int32 session timeout   bytes subscription   bytes assignment
+
+Numbers are big-endian; a string is an int16 length and UTF-8 (`string?`: length -1 is null); bytes
+have an int32 length. A later record for a key replaces the earlier one, and a null value deletes
+it: that is what allows the log to be compacted.
+
+>>> key = offset_key("billing", "flights", 2)
+>>> read_key(key)
+OffsetKey(group='billing', topic='flights', partition=2)
+>>> read_offset(offset_value(OffsetToCommit(offset=8), time_ms=1_700_000_000_000)).offset
+8
+
+Source: Kafka's OffsetCommitKey/Value.json and GroupMetadataKey/Value.json.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from craft2.errors import Craft2Error
+from phase2_groups.group_messages import OffsetToCommit
+from phase2_groups.group_state import Group
+
+_OFFSET_KEY, _GROUP_KEY = 1, 2
+_VALUE_VERSION = 3
+
+
+class BadOffsetRecord(Craft2Error):
+    """Bytes that are not a record of `__consumer_offsets` in a version known here."""
+
+
+class OffsetKey(NamedTuple):
+    """What a committed offset is about."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+class GroupKey(NamedTuple):
+    """What a group's own record is about."""
+
+    group: str
+
+
+def _string(text: str | None) -> bytes:
+    if text is None:
+        return b"\xff\xff"
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def _bytes(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+class _Reader:
+    """Takes fields off the front of some bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def number(self, form: str) -> int:
+        size = struct.calcsize(form)
+        (value,) = struct.unpack(form, self.raw(size))
+        return int(value)
+
+    def raw(self, size: int) -> bytes:
+        piece = self._data[self._at : self._at + size]
+        if size < 0 or len(piece) < size:
+            raise BadOffsetRecord(
+                f"{size} bytes expected at byte {self._at} of {self._data[:60]!r}",
+                "craft2 inspect shows the record; it is not in Kafka's format",
+            )
+        self._at += size
+        return piece
+
+    def string(self) -> str | None:
+        size = self.number(">h")
+        return None if size < 0 else self.raw(size).decode()
+
+    def text(self) -> str:
+        return self.string() or ""
+
+    def version(self, *known: int) -> int:
+        version = self.number(">h")
+        if version not in known:
+            raise BadOffsetRecord(
+                f"version {version} of a record in __consumer_offsets",
+                f"this program reads the versions {', '.join(map(str, known))}: use a newer one",
+            )
+        return version
+
+
+def offset_key(group: str, topic: str, partition: int) -> bytes:
+    """The key of a committed offset."""
+    head = struct.pack(">h", _OFFSET_KEY)
+    return head + _string(group) + _string(topic) + struct.pack(">i", partition)
+
+
+def offset_value(commit: OffsetToCommit, time_ms: int) -> bytes:
+    """The value of a committed offset."""
+    head = struct.pack(">hqi", _VALUE_VERSION, commit.offset, commit.leader_epoch)
+    return head + _string(commit.metadata) + struct.pack(">q", time_ms)
+
+
+def group_key(group: str) -> bytes:
+    """The key of a group's own record."""
+    return struct.pack(">h", _GROUP_KEY) + _string(group)
+
+
+def group_value(group: Group, time_ms: int) -> bytes:
+    """The value of a group's own record."""
+    parts = [
+        struct.pack(">h", _VALUE_VERSION),
+        _string(group.protocol_type or ""),
+        struct.pack(">i", group.generation),
+        _string(group.protocol),
+        _string(group.leader or None),
+        struct.pack(">qi", time_ms, len(group.members)),
+    ]
+    for member in group.members.values():
+        parts += [
+            _string(member.member_id),
+            _string(member.group_instance_id),
+            _string(member.client_id),
+            _string(member.client_host),
+            struct.pack(">ii", member.rebalance_timeout_ms, member.session_timeout_ms),
+            _bytes(member.subscription(group.protocol)),
+            _bytes(member.assignment),
+        ]
+    return b"".join(parts)
+
+
+def read_key(key: bytes) -> OffsetKey | GroupKey:
+    """What a record is about. Raises BadOffsetRecord."""
+    reader = _Reader(key)
+    if reader.version(0, _OFFSET_KEY, _GROUP_KEY) == _GROUP_KEY:
+        return GroupKey(reader.text())
+    return OffsetKey(reader.text(), reader.text(), reader.number(">i"))
+
+
+def read_offset(value: bytes) -> OffsetToCommit:
+    """The committed offset in a value. Raises BadOffsetRecord."""
+    reader = _Reader(value)
+    version = reader.version(0, 1, 2, 3)
+    offset = reader.number(">q")
+    epoch = reader.number(">i") if version == 3 else -1
+    return OffsetToCommit(offset=offset, leader_epoch=epoch, metadata=reader.text())
+
+
+def read_generation(value: bytes) -> int:
+    """The generation in a group's value. Raises BadOffsetRecord."""
+    reader = _Reader(value)
+    reader.version(0, 1, 2, 3)
+    reader.string()
+    return reader.number(">i")
