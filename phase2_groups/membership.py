@@ -116,7 +116,6 @@ class Membership:
     _counted: dict[str, int] | None = None  # the leader's: partitions when it decided
     _not_before_ms: int = 0
     _members: tuple[tuple[str, str | None, bytes], ...] = ()  # the leader's: who subscribes to what
-    _keep_shares: bool = False  # the leader's: it came back, nothing is to be decided (KIP-814)
     _beat_ms: int = 0  # when the last heartbeat was sent
     _polled_ms: int = 0
     # What an eager member had, for the sticky assignor: by the time it joins it owns nothing.
@@ -303,7 +302,7 @@ class Membership:
         self.member_id, self.generation = reply.member_id, reply.generation
         self.protocol, self.because = reply.protocol, ""
         self._shares, self._counted = (), None
-        self._members, self._keep_shares = reply.members, reply.skip_assignment
+        self._members = reply.members
         self.state = MemberState.SYNCING
 
     def leads(self) -> tuple[str, ...]:
@@ -316,10 +315,11 @@ class Membership:
         return tuple(sorted(topics))
 
     def share_out(self, partitions: Mapping[str, int]) -> None:
-        """As the leader, decide who reads what. partitions: how many each topic has."""
+        """As the leader, decide who reads what. partitions: how many each topic has.
+
+        A leader that came back to a stable group decides too, and is not heeded (KIP-814).
+        """
         self._counted = dict(partitions)
-        if self._keep_shares:
-            return
         chosen: Assignor = ASSIGNORS[self.protocol or ""]
         subscriptions = {}
         for member_id, instance_id, data in self._members:
