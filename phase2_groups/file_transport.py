@@ -187,7 +187,10 @@ class FileTransport:
     # Groups.
 
     def ask_group(self, group_id: str, request: Request, timeout_ms: int) -> Reply | None:
-        return self.group_files(group_id).ask(request, timeout_ms)
+        try:
+            return self.group_files(group_id).ask(request, timeout_ms)
+        except DiskError:  # full, say; the next try may find room
+            return Reply(token=request.token, error=ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def group_moved(self, group_id: str, generation: int) -> bool:
         glance = self.group_files(group_id).tick_if_due()
