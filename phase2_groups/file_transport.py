@@ -30,6 +30,7 @@ from phase1_file_queue.log_config import (
     BadBatch,
     LogConfig,
     LogError,
+    NotALog,
     OffsetOutOfRange,
     RecordTooLarge,
 )
@@ -95,7 +96,10 @@ class FileTransport:
                 if not self._disk.exists(path):
                     return None
                 config = LogConfig(**{**vars(self._log_config), "access": access})
-                log = PartitionLog(path, config, disk=self._disk, clock=self._clock)
+                try:
+                    log = PartitionLog(path, config, disk=self._disk, clock=self._clock)
+                except NotALog:  # it is just being made
+                    return None
                 self._logs[partition, access] = log
             return log
 

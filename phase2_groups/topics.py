@@ -18,6 +18,8 @@ import re
 
 from craft2.disk import Disk, RealDisk
 from craft2.errors import Craft2Error
+from phase1_file_queue.log_config import LogConfig
+from phase1_file_queue.partition_log import PartitionLog
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]*)")
@@ -50,7 +52,8 @@ def create_topic(
             "make another topic: what is in a partition cannot be dealt out again",
         )
     for number in reversed(range(there, partitions)):
-        disk.mkdir(partition_path(root, topic, number))
+        path = partition_path(root, topic, number)
+        PartitionLog(path, LogConfig(access="shared"), disk=disk).close()
 
 
 def check_topic(topic: str) -> None:
