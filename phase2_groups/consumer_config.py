@@ -65,6 +65,10 @@ class ConsumerConfig:
     check_crcs: bool = True
 
     def __post_init__(self) -> None:
+        if isinstance(self.partition_assignment_strategy, list):
+            object.__setattr__(
+                self, "partition_assignment_strategy", tuple(self.partition_assignment_strategy)
+            )
         problems = [*self._wrong_values(), *self._contradictions()]
         if problems:
             count = "1 setting" if len(problems) == 1 else f"{len(problems)} settings"

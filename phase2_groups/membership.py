@@ -123,10 +123,11 @@ class Membership:
     _last_generation: int = -1
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Ask for these topics from now on. None: leave nothing to be assigned."""
+        """Ask for these topics from now on."""
         if tuple(topics) != self.topics:
-            self.topics = tuple(topics)
-            self._join_again("the subscription is now " + (", ".join(topics) or "empty"))
+            first, self.topics = not self.topics, tuple(topics)
+            wants = f"{self.config.client_id} now subscribes to {', '.join(topics)}"
+            self._join_again("" if first else wants)
 
     def poll(self, now_ms: int, partitions: Mapping[str, int]) -> None:
         """The application has called poll. partitions: how many each topic has now.

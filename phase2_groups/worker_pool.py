@@ -1,0 +1,294 @@
+"""Consumers that are processes: started, watched and killed from a notebook's cell.
+
+    with WorkerPool("file:queue", ["flights"], "billing", workers=3) as pool:
+        pool.wait_until(lambda: len(pool.owners()) == 8)    # each partition has an owner
+        pool.kill("consumer-2")                             # kill -9: it says goodbye to nobody
+        pool.wait_until(lambda: "consumer-2" not in pool.owners().values())
+        pool.events()                                       # what happened, and because of what
+
+Each worker has a session of its own (an interrupt of the notebook is not for it), writes what it
+prints to a file, and ends when the process that started it does, however that ends: its standard
+input is a pipe whose other end only that process holds. What happens goes, as events, to one file
+for all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from craft2.clock import Clock, SystemClock
+from craft2.errors import Craft2Error
+from craft2.events import Event, EventLog, read_events
+from phase2_groups.consumer import Consumer
+from phase2_groups.consumer_config import ConsumerConfig
+from phase2_groups.consumer_errors import CommitRefused, RebalanceInProgress
+from phase2_groups.fetch_buffer import ConsumerRecord
+from phase2_groups.file_transport import FileTransport
+from phase2_groups.group_messages import TopicPartition
+
+_REPORT_EVERY_S = 0.1
+
+Handler = Callable[[ConsumerRecord], object]
+
+
+class WorkerError(Craft2Error):
+    """A worker that cannot be started, or has ended in a way that nobody asked for."""
+
+
+class Spec(msgspec.Struct):
+    """What a worker is told."""
+
+    name: str
+    root: str
+    topics: list[str]
+    settings: dict[str, Any]
+    handler: str  # module:function
+    events: str
+
+
+class WorkerPool:
+    """See the module.
+
+    address: `file:FOLDER`. handler: a function that can be imported, called with each record.
+    settings: of each worker's `ConsumerConfig`, over these: earliest, session timeout 1 s,
+    heartbeats every 0.3 s, a commit by hand after every poll whose records have been handled.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        topics: Sequence[str],
+        group_id: str,
+        *,
+        workers: int = 0,
+        handler: Handler = repr,
+        folder: str | os.PathLike[str] | None = None,
+        clock: Clock | None = None,
+        **settings: object,
+    ) -> None:
+        self._root = _folder_of(address)
+        self._topics = list(topics)
+        self._handler = _importable(handler)
+        self._clock = clock or SystemClock()
+        self._settings = {
+            "bootstrap_servers": address,
+            "group_id": group_id,
+            "auto_offset_reset": "earliest",
+            "session_timeout_ms": 1_000,
+            "heartbeat_interval_ms": 300,
+            "enable_auto_commit": False,
+            **settings,
+        }
+        ConsumerConfig(**self._settings)  # type: ignore[arg-type]  # its errors come here, not there
+        self.folder = Path(folder or tempfile.mkdtemp(prefix="craft2-workers-"))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.events_file = self.folder / "events.jsonl"
+        self._log = EventLog(self.events_file, "pool", self._clock)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._ended: set[str] = set()  # by our own hand
+        self._count = 0
+        self.add(workers)
+
+    # What one does to workers.
+
+    def add(self, count: int = 1, **settings: object) -> list[str]:
+        """Start more; `settings` are for these alone. Returns their names."""
+        return [self._start(settings) for _ in range(count)]
+
+    def _start(self, settings: dict[str, object]) -> str:
+        self._count += 1
+        name = f"consumer-{self._count}"
+        spec = Spec(
+            name=name,
+            root=self._root,
+            topics=self._topics,
+            settings={"client_id": name, **self._settings, **settings},
+            handler=self._handler,
+            events=str(self.events_file),
+        )
+        with open(self.folder / f"{name}.log", "wb") as log:
+            self._processes[name] = subprocess.Popen(
+                # -P keeps the notebook's folder off the module path: PYTHONPATH says whose code.
+                [sys.executable, "-P", "-m", __name__, msgspec.json.encode(spec).decode()],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._log.emit("started", data={"worker": name}, because="the pool was told to add one")
+        return name
+
+    def kill(self, name: str) -> None:
+        """`kill -9`: it stops between two instructions and tells nobody."""
+        self._signal(name, signal.SIGKILL, "killed")
+        self._processes[name].wait()
+
+    def pause(self, name: str) -> None:
+        """`kill -STOP`: it stands still, as in a long pause of its garbage collector."""
+        self._signal(name, signal.SIGSTOP, "paused")
+
+    def resume(self, name: str) -> None:
+        """`kill -CONT`: it goes on, and does not know that time has passed."""
+        self._signal(name, signal.SIGCONT, "resumed")
+
+    def stop(self, name: str) -> None:
+        """Let it finish the record in hand, commit, leave the group, and end."""
+        self._signal(name, signal.SIGTERM, "stopped")
+        self._processes[name].wait()
+
+    def _signal(self, name: str, number: signal.Signals, word: str) -> None:
+        if name not in self._processes:
+            raise WorkerError(
+                f"there is no worker {name!r}", f"there are {', '.join(self._processes) or 'none'}"
+            )
+        if number in (signal.SIGKILL, signal.SIGTERM):
+            self._ended.add(name)
+        self._log.emit(word, data={"worker": name}, because=f"the pool sent {number.name}")
+        if self._processes[name].poll() is None:
+            os.kill(self._processes[name].pid, number)
+
+    # What one sees of them.
+
+    def running(self) -> list[str]:
+        """The workers that have not ended."""
+        return [name for name, process in self._processes.items() if process.poll() is None]
+
+    def events(self) -> list[Event]:
+        """What happened so far: to workers, in the group, and to partitions, in file order."""
+        return read_events(self.events_file).events
+
+    def owners(self) -> dict[TopicPartition, str]:
+        """Who has each partition, as its members last said and the group last decided."""
+        owners: dict[TopicPartition, str] = {}
+        for event in self.events():
+            if event.topic is None or event.partition is None:
+                if event.kind == "member-gone":
+                    gone = event.who
+                    owners = {p: who for p, who in owners.items() if who != gone}
+            elif event.kind == "assigned":
+                owners[event.topic, event.partition] = event.who
+            elif event.kind in ("revoked", "lost"):
+                partition = event.topic, event.partition
+                if owners.get(partition) == event.who:
+                    del owners[partition]
+        return owners
+
+    def wait_until(self, reached: Callable[[], object], timeout_s: float = 30.0) -> None:
+        """Return when `reached()` is true.
+
+        Raises WorkerError if that takes longer, or if a worker ends by itself.
+        """
+        until, never = self._clock.monotonic() + timeout_s, threading.Event()
+        while not reached():
+            for name, process in self._processes.items():
+                if process.poll() not in (None, 0) and name not in self._ended:
+                    raise WorkerError(f"{name} has ended: {self._last_words(name)}")
+            if self._clock.monotonic() > until:
+                raise WorkerError(
+                    f"waited {timeout_s:.0f} s; running: {', '.join(self.running()) or 'none'}; "
+                    f"owners: {self.owners()}",
+                    f"look at the events, and at the workers' files in {self.folder}",
+                )
+            self._clock.wait(never, 0.02)
+
+    def _last_words(self, name: str) -> str:
+        said = (self.folder / f"{name}.log").read_text(errors="replace").strip().splitlines()
+        return said[-1] if said else f"with code {self._processes[name].returncode}"
+
+    def close(self) -> None:
+        """Kill what still runs."""
+        for name, process in self._processes.items():
+            self._ended.add(name)
+            process.kill()
+            process.wait()
+            assert process.stdin is not None
+            process.stdin.close()
+        self._log.close()
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _folder_of(address: str) -> str:
+    kind, _, folder = address.partition(":")
+    if kind != "file" or not folder:
+        raise WorkerError(f"the address {address!r}", "give file:FOLDER")
+    return folder
+
+
+def _importable(handler: Handler) -> str:
+    module, name = getattr(handler, "__module__", ""), getattr(handler, "__qualname__", "")
+    if module == "__main__" or "<" in name or not name:
+        raise WorkerError(
+            f"the handler {handler!r} cannot be imported by another process",
+            "put it into a module (a file beside the notebook is none) and import it from there",
+        )
+    return f"{module}:{name}"
+
+
+# The worker's side.
+
+
+def _end_with_parent() -> None:
+    os.read(0, 1)  # returns when the parent is gone, or has closed the pipe
+    os._exit(2)
+
+
+def run(spec: Spec) -> None:
+    """Poll, handle, commit, until SIGTERM."""
+    module, _, name = spec.handler.partition(":")
+    handle: Handler = getattr(importlib.import_module(module), name)
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    config = ConsumerConfig(**spec.settings)
+    clock = SystemClock()
+    next_report_s = 0.0
+    with (
+        EventLog(spec.events, spec.name) as events,
+        FileTransport(spec.root, events=events) as files,
+        Consumer(config, files, events=events) as consumer,
+    ):
+        consumer.subscribe(spec.topics)
+        while not stopping.is_set():
+            records = consumer.poll(100)
+            for record in records:
+                handle(record)
+            if records and not config.enable_auto_commit:
+                # A refusal is no loss: the records come again, here or at another worker.
+                with contextlib.suppress(CommitRefused, RebalanceInProgress):
+                    consumer.commit()
+            if clock.monotonic() >= next_report_s:
+                next_report_s = clock.monotonic() + _REPORT_EVERY_S
+                _report(consumer, events)
+
+
+def _report(consumer: Consumer, events: EventLog) -> None:
+    """How far each partition is, and what it has still before it."""
+    for (topic, number), lag in consumer.lag().items():
+        position = consumer.position((topic, number))
+        events.emit("progress", topic=topic, partition=number, offset=position, data={"lag": lag})
+
+
+def main(text: str) -> None:
+    """Run one worker."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    run(msgspec.json.decode(text, type=Spec))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,156 @@
+"""Real consumer processes: killed, paused, stopped, added; and none outlives its parent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+
+from craft2.record_batch import encode_values
+from phase2_groups.consumer_config import BadConsumerConfig
+from phase2_groups.file_transport import FileTransport, create_topic
+from phase2_groups.worker_pool import WorkerError, WorkerPool
+
+PARTITIONS = 6
+
+
+@pytest.fixture
+def address(tmp_path):
+    root = tmp_path / "queue"
+    create_topic(root, "t", PARTITIONS)
+    with FileTransport(root) as files:
+        for number in range(PARTITIONS):
+            batch = encode_values([b"%d-%d" % (number, n) for n in range(50)])
+            files.produce({("t", number): batch}, acks=1, timeout_ms=1000)
+    return f"file:{root}"
+
+
+def pool(address, tmp_path, **settings):
+    return WorkerPool(address, ["t"], "g", folder=tmp_path / "workers", **settings)
+
+
+def shared_by(workers, *names):
+    """All partitions have an owner, and the owners are these."""
+
+    def reached():
+        owners = workers.owners()
+        return len(owners) == PARTITIONS and set(owners.values()) == set(names)
+
+    return reached
+
+
+def committed(address):
+    with FileTransport(address.removeprefix("file:")) as files:
+        partitions = [("t", number) for number in range(PARTITIONS)]
+        return sum(found.offset for found in files.committed("g", partitions).values())
+
+
+def test_the_partitions_of_a_killed_worker_go_to_the_others_and_the_reason_is_on_record(
+    address, tmp_path
+):
+    with pool(address, tmp_path, workers=3) as workers:
+        workers.wait_until(shared_by(workers, "consumer-1", "consumer-2", "consumer-3"))
+        workers.kill("consumer-2")
+        workers.wait_until(shared_by(workers, "consumer-1", "consumer-3"))
+        workers.stop("consumer-1")
+        workers.wait_until(shared_by(workers, "consumer-3"))
+        assert workers.add() == ["consumer-4"]
+        workers.wait_until(shared_by(workers, "consumer-3", "consumer-4"))
+        workers.wait_until(lambda: committed(address) == 50 * PARTITIONS)
+        assert workers.running() == ["consumer-3", "consumer-4"]
+        because = [e.because for e in workers.events() if e.kind == "rebalance-begins"]
+    assert because[-3:] == [
+        "consumer-2 sent no heartbeat for 1.0 s",
+        "consumer-1 left: the consumer was closed",
+        "consumer-4 joined",
+    ]
+
+
+def test_a_paused_worker_is_out_and_comes_back_as_a_new_member(address, tmp_path):
+    with pool(address, tmp_path, workers=2) as workers:
+        workers.wait_until(shared_by(workers, "consumer-1", "consumer-2"))
+        workers.pause("consumer-1")
+        workers.wait_until(shared_by(workers, "consumer-2"))
+        workers.resume("consumer-1")
+        workers.wait_until(shared_by(workers, "consumer-1", "consumer-2"))
+        assert [e.who for e in workers.events() if e.kind == "lost"] == ["consumer-1"] * 3
+
+
+def test_cooperative_workers_keep_what_does_not_move(address, tmp_path):
+    settings = {"partition_assignment_strategy": ("cooperative-sticky",)}
+    with pool(address, tmp_path, workers=2, **settings) as workers:
+        workers.wait_until(shared_by(workers, "consumer-1", "consumer-2"))
+        before = len(workers.events())
+        workers.add()
+        workers.wait_until(shared_by(workers, "consumer-1", "consumer-2", "consumer-3"))
+        revoked = [e.partition for e in workers.events()[before:] if e.kind == "revoked"]
+        assert len(revoked) == PARTITIONS // 3
+
+
+def fails(record):
+    raise ValueError(f"no room for {record.value!r}")
+
+
+def test_a_handler_that_raises_ends_its_worker_with_its_words_and_commits_nothing(
+    address, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    said = "consumer-1 has ended: ValueError: no room for b'"
+    with (
+        pool(address, tmp_path, workers=1, handler=fails) as workers,
+        pytest.raises(WorkerError, match=said),
+    ):
+        workers.wait_until(lambda: False)
+    assert committed(address) == 0
+
+
+def test_what_cannot_be_started_says_why(address, tmp_path):
+    with pytest.raises(WorkerError, match="cannot be imported by another process"):
+        pool(address, tmp_path, handler=lambda record: None)
+    with pytest.raises(BadConsumerConfig, match="heartbeat_interval_ms is 5000"):
+        pool(address, tmp_path, heartbeat_interval_ms=5000)
+    with pytest.raises(WorkerError, match="give file:FOLDER"):
+        pool("localhost", tmp_path)
+    with pool(address, tmp_path) as workers, pytest.raises(WorkerError, match="no worker 'x'"):
+        workers.kill("x")
+
+
+PARENT = """
+    import os, sys
+    from phase2_groups.worker_pool import WorkerPool
+    pool = WorkerPool(sys.argv[1], ["t"], "g", workers=2, folder=sys.argv[2])
+    pool.wait_until(lambda: len(pool.owners()) == 6)
+    print(*(process.pid for process in pool._processes.values()), flush=True)
+    os.kill(os.getpid(), 9) if sys.argv[3] == "killed" else None
+"""
+
+
+@pytest.mark.parametrize("end", ["killed", "left without closing"])
+def test_no_worker_outlives_the_process_that_started_it(address, tmp_path, end):
+    parent = [sys.executable, "-c", textwrap.dedent(PARENT), address, str(tmp_path / "w"), end]
+    done = subprocess.run(parent, stdout=subprocess.PIPE, text=True, check=False)
+    workers = [int(pid) for pid in done.stdout.split()]
+    assert len(workers) == 2
+    _, alive = psutil.wait_procs([p for p in map(_process, workers) if p], timeout=20)
+    assert not alive
+
+
+def _process(pid):
+    try:
+        return psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def test_workers_do_not_share_our_session_or_our_output(address, tmp_path, capfd):
+    with pool(address, tmp_path, workers=1, handler=print) as workers:
+        workers.wait_until(lambda: committed(address) == 50 * PARTITIONS)
+        [process] = workers._processes.values()
+        assert os.getsid(process.pid) == process.pid
+    assert capfd.readouterr() == ("", "")
+    assert "ConsumerRecord" in (tmp_path / "workers" / "consumer-1.log").read_text()
