@@ -262,6 +262,9 @@ class Consumer:
         if tell.kind == "assigned":
             self._buffer.add(tell.partitions)
             self._record(tell)
+            if not self._buffer.partitions() and self._events is not None:
+                group, because = self.config.group_id, "there is no partition for this member"
+                self._events.emit("idle", group=group, generation=self.generation, because=because)
             self._listener.on_partitions_assigned(tell.partitions)
             return
         if tell.kind == "revoked":

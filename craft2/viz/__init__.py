@@ -1,16 +1,23 @@
 """Pictures of measurements and events, one function each, each a matplotlib figure."""
 
+from craft2.viz.lanes import Lanes, Mark, Span, lanes_of_group
 from craft2.viz.latency import latency_distribution
 from craft2.viz.over_time import lag_over_time, latency_over_time, rate_over_time
 from craft2.viz.segments import SegmentPicture, segment_map
 from craft2.viz.sizes import bytes_by_batch_size
 from craft2.viz.skew import partition_skew
 from craft2.viz.throughput import throughput_by_clients
+from craft2.viz.timeline import lane_timeline
 
 __all__ = [
+    "Lanes",
+    "Mark",
     "SegmentPicture",
+    "Span",
     "bytes_by_batch_size",
     "lag_over_time",
+    "lane_timeline",
+    "lanes_of_group",
     "latency_distribution",
     "latency_over_time",
     "partition_skew",

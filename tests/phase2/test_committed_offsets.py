@@ -122,7 +122,7 @@ def test_a_crash_at_any_call_loses_no_acknowledged_commit(compact_after):
     def run(disk):
         promised.clear()
         offsets = CommittedOffsets("/q", disk=disk, compact_after=compact_after)
-        for n in range(7):
+        for n in range(5):
             offsets.commit("g", [("t", n % 2, at(n))])
             promised["t", n % 2] = n
         offsets.close()
@@ -136,7 +136,7 @@ def test_a_crash_at_any_call_loses_no_acknowledged_commit(compact_after):
             assert kept[partition].offset >= offset, words
         found.commit("g", [("t", 0, at(99))])
         assert CommittedOffsets("/q", disk=disk.power_loss(keep=0.0)).of("g")["t", 0] == at(99)
-    assert points > 60
+    assert points > 40
 
 
 def test_another_program_reads_it_as_records():

@@ -1,0 +1,99 @@
+"""Lanes as a figure: who owned what, when that changed, and because of what."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from craft2.viz.lanes import Lanes
+from craft2.viz.style import COLOURS, GREY, Chart, new_chart
+
+_IDLE_COLOUR = "#c8c8c8"
+_FAULT_COLOUR = "#b00000"
+_LANE, _LINE, _REST = 0.26, 0.19, 1.6  # inches: a lane, a line of text, everything else
+_MOST_REASONS = 12
+
+
+def lane_timeline(lanes: Lanes, title: str = "Who had which partition") -> Chart:
+    """A bar a span, coloured by its owner; a numbered line where all changed, explained below."""
+    reasons = [mark for mark in lanes.marks if not mark.fault][-_MOST_REASONS:]
+    below = 1.2 if lanes.lines else 0.0
+    chart, axes = new_chart("", "", "")
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", pad=18)
+    text = _LINE * len(reasons)
+    chart.set_size_inches(6.4, _REST + _LANE * max(1, len(lanes.lanes)) + below + text)
+    colours = {who: COLOURS[n % len(COLOURS)] for n, who in enumerate(lanes.owners())}
+    for place, spans in enumerate(lanes.lanes.values()):
+        for span in spans:
+            colour = colours.get(span.owner, _IDLE_COLOUR)
+            width = span.end_s - span.start_s
+            axes.broken_barh([(span.start_s, width)], (place - 0.4, 0.8), color=colour)
+    axes.set_yticks(range(len(lanes.lanes)), list(lanes.lanes))
+    axes.set_ylim(max(1, len(lanes.lanes)) - 0.4, -0.6)
+    axes.grid(visible=False)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.tick_params(left=False)
+    last = axes
+    if lanes.lines:
+        last = _lines_below(chart, axes, lanes)
+    last.set_xlabel("seconds", fontsize=10, color=GREY)
+    for one in dict.fromkeys((axes, last)):
+        one.set_xlim(0, max(0.1, lanes.end_s))
+    _mark(axes, lanes)
+    handles = [axes.barh(0, 0, color=colour, label=who) for who, colour in colours.items()]
+    if any(span.owner in lanes.grey for spans in lanes.lanes.values() for span in spans):
+        handles.append(axes.barh(0, 0, color=_IDLE_COLOUR, label="idle"))
+    if handles:
+        chart.legend(
+            handles=handles,
+            loc="outside upper right",
+            ncols=min(5, len(handles)),
+            frameon=False,
+            fontsize=9,
+            labelcolor=GREY,
+            handlelength=1.0,
+        )
+    words = [f"{mark.label}  {_short(mark.because)}" for mark in reasons]
+    if words:
+        chart.supxlabel("\n".join(words), x=0.02, ha="left", fontsize=9, color=GREY)
+    return chart
+
+
+def _lines_below(chart: Figure, axes: Axes, lanes: Lanes) -> Axes:
+    """The lines, in a plot of their own under the lanes, with the same seconds."""
+    grid = axes.get_subplotspec().get_gridspec()  # type: ignore[union-attr]
+    height = max(1, len(lanes.lanes)) * _LANE
+    parts = grid.figure.add_gridspec(2, 1, height_ratios=[height, 1.0])  # type: ignore[union-attr]
+    axes.set_subplotspec(parts[0])
+    lower = chart.add_subplot(parts[1], sharex=axes)
+    for seconds, values in lanes.lines.values():
+        lower.plot(seconds, values, color=GREY, linewidth=1.5)
+    lower.set_ylim(bottom=0)
+    lower.set_ylabel(lanes.lines_label, fontsize=9, color=GREY)
+    lower.tick_params(labelsize=9, colors=GREY)
+    lower.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelbottom=False)
+    return lower
+
+
+def _mark(axes: Axes, lanes: Lanes) -> None:
+    """Numbers where all changed; words, lower and dashed, where something was done to a member."""
+    for mark in lanes.marks:
+        colour, style = (_FAULT_COLOUR, (0, (4, 3))) if mark.fault else ("black", "solid")
+        axes.axvline(mark.second, color=colour, linewidth=1, linestyle=style)
+        axes.annotate(
+            mark.because if mark.fault else mark.label,
+            (mark.second, 0 if mark.fault else 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, 2),
+            textcoords="offset points",
+            fontsize=9,
+            fontweight="normal" if mark.fault else "bold",
+            color=colour,
+            va="bottom",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+        )
+
+
+def _short(words: str, most: int = 90) -> str:
+    return words if len(words) <= most else words[: most - 1] + "…"

@@ -1,0 +1,77 @@
+"""Who had which partition: from a group's events to lanes, and to their picture."""
+
+from __future__ import annotations
+
+from craft2.clock import ManualClock
+from craft2.events import Events
+from craft2.viz import Lanes, Mark, Span, lane_timeline, lanes_of_group
+
+
+def history():
+    """Two members share, one is killed and evicted, the other takes over; a third has nothing."""
+    clock = ManualClock(1_000_000)
+    events = Events("pool", clock)
+
+    def assigned(who, *numbers, kind="assigned"):
+        for number in numbers:
+            events.emit(kind, who=who, topic="t", partition=number)
+
+    events.emit("started")
+    clock.advance(1)
+    events.emit("stable", generation=1, because="a joined")
+    assigned("a", 0)
+    assigned("b", 10)
+    events.emit("idle", who="c")
+    clock.advance(1)
+    events.emit("progress", topic="t", partition=0, offset=5, data={"lag": 7})
+    events.emit("progress", topic="t", partition=10, offset=5, data={"lag": 3})
+    events.emit("killed", data={"worker": "b"})
+    clock.advance(1)
+    events.emit("member-gone", who="b", because="b sent no heartbeat for 1.0 s")
+    events.emit("stable", generation=2, because="b sent no heartbeat for 1.0 s")
+    assigned("c", 10)
+    clock.advance(1)
+    assigned("a", 0, kind="revoked")
+    clock.advance(1)
+    events.emit("stopped", data={"worker": "a"})
+    return events.events
+
+
+def test_spans_end_where_a_partition_is_given_up_or_its_owner_is_evicted():
+    lanes = lanes_of_group(history())
+    assert lanes.lanes == {
+        "t-0": [Span(1, 4, "a")],
+        "t-10": [Span(1, 3, "b"), Span(3, 5, "c")],
+        "c": [Span(1, 3, "idle")],
+    }
+    assert lanes.owners() == ["a", "b", "c"]
+    assert lanes.end_s == 5
+
+
+def test_marks_are_generations_with_their_because_and_what_was_done_from_outside():
+    assert lanes_of_group(history()).marks == [
+        Mark(1, "1", "a joined"),
+        Mark(2, "killed", "b killed", fault=True),
+        Mark(3, "2", "b sent no heartbeat for 1.0 s"),
+        Mark(5, "stopped", "a stopped", fault=True),
+    ]
+
+
+def test_lag_is_that_of_all_partitions():
+    assert lanes_of_group(history()).lines == {"all partitions": ([2, 2], [7, 10])}
+
+
+def test_the_picture_has_a_bar_a_span_and_every_because_in_words():
+    chart = lane_timeline(lanes_of_group(history()))
+    upper, lower = chart.axes
+    assert [label.get_text() for label in upper.get_yticklabels()] == ["t-0", "t-10", "c"]
+    bars = [c for c in upper.collections if type(c).__name__ == "PolyCollection"]
+    assert len(bars) == 4
+    assert lower.get_ylabel() == "lag, messages"
+    assert "2  b sent no heartbeat for 1.0 s" in chart._supxlabel.get_text()
+    assert [text.get_text() for text in chart.legends[0].texts] == ["a", "b", "c", "idle"]
+
+
+def test_nothing_is_drawn_as_nothing():
+    assert lanes_of_group([]) == Lanes({}, [], 0.0)
+    assert lane_timeline(Lanes({}, [], 0.0))._repr_png_().startswith(b"\x89PNG")
