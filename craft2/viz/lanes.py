@@ -117,4 +117,4 @@ def lanes_of_group(events: Iterable[Event]) -> Lanes:
 
 def _natural(lane: str) -> tuple[str, int]:
     name, _, number = lane.rpartition("-")
-    return name, int(number) if number.isdigit() else -1
+    return (name, int(number)) if number.isdigit() else (lane, -1)
