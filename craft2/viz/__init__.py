@@ -3,6 +3,7 @@
 from craft2.viz.lanes import Lanes, Mark, Span, lanes_of_group
 from craft2.viz.latency import latency_distribution
 from craft2.viz.over_time import lag_over_time, latency_over_time, rate_over_time
+from craft2.viz.player import Player, player
 from craft2.viz.segments import SegmentPicture, segment_map
 from craft2.viz.sizes import bytes_by_batch_size
 from craft2.viz.skew import partition_skew
@@ -12,6 +13,7 @@ from craft2.viz.timeline import lane_timeline
 __all__ = [
     "Lanes",
     "Mark",
+    "Player",
     "SegmentPicture",
     "Span",
     "bytes_by_batch_size",
@@ -21,6 +23,7 @@ __all__ = [
     "latency_distribution",
     "latency_over_time",
     "partition_skew",
+    "player",
     "rate_over_time",
     "segment_map",
     "throughput_by_clients",

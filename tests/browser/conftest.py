@@ -16,7 +16,6 @@ import pytest
 from lab_page import Lab, LabPage
 
 ROOT = Path(__file__).parents[2]
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = (  # no word to the browser's maker, and no sandbox, which root cannot have
     "--no-sandbox",
     "--disable-gpu",
@@ -26,15 +25,6 @@ QUIET = (  # no word to the browser's maker, and no sandbox, which root cannot h
     "--disable-sync",
 )
 LIMIT_S = 600
-
-
-@pytest.fixture(scope="module")
-def chromium() -> str:
-    """The path of a Chromium; without one the tests are skipped, and say so."""
-    for name in BROWSERS:
-        if path := shutil.which(name):
-            return path
-    pytest.skip(f"there is no {BROWSERS[0]} on this machine: apt-get install chromium")
 
 
 @pytest.fixture(scope="module")

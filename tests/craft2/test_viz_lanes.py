@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from craft2.clock import ManualClock
 from craft2.events import Events
-from craft2.viz import Lanes, Mark, Span, lane_timeline, lanes_of_group
+from craft2.viz import Lanes, Mark, Span, lane_timeline, lanes_of_group, player
 
 
 def history():
@@ -75,3 +75,38 @@ def test_the_picture_has_a_bar_a_span_and_every_because_in_words():
 def test_nothing_is_drawn_as_nothing():
     assert lanes_of_group([]) == Lanes({}, [], 0.0)
     assert lane_timeline(Lanes({}, [], 0.0))._repr_png_().startswith(b"\x89PNG")
+
+
+def test_the_player_carries_its_story_and_looks_the_same_in_a_stored_output():
+    film = player(lanes_of_group(history()), title="a </script> title")
+    assert repr(film) == "<Player>"
+    assert "b sent no heartbeat for 1.0 s" in film.html
+    assert film.html.count("</script>") == 1
+    assert 'sandbox="allow-scripts"' in film._repr_html_()
+
+
+def test_the_player_steps_from_change_to_change_and_says_why(chromium, tmp_path):
+    from playwright.sync_api import sync_playwright
+
+    page_file = tmp_path / "film.html"
+    page_file.write_text(player(lanes_of_group(history()))._repr_html_())
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        wrong = []
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(page_file.as_uri())
+        film = page.frames[1]
+        said = []
+        for _ in range(3):
+            film.click("#back")
+            said.append(film.inner_text("#why"))
+        film.click("#next")
+        said.append(film.inner_text("#why"))
+        film.hover("rect >> nth=0")
+        browser.close()
+    assert not wrong
+    assert said[0] == "3.00 s, generation 2: b sent no heartbeat for 1.0 s\na: t-0\nc: t-10"
+    assert said[1].startswith("2.00 s, b killed\na: t-0\nb: t-10")
+    assert said[2].startswith("1.00 s, generation 1: a joined\na: t-0\nb: t-10")
+    assert said[3] == said[1]
