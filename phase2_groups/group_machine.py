@@ -235,7 +235,6 @@ class GroupMachine(Rebalancing):
         storing = Storing(token=commit.token, partitions=partitions)
         self._store(storing, "offsets", commit.offsets)
 
-    # EXERCISE 13.1 fencing
     def _fence(self, request: Member) -> ErrorCode:
         """Whether a request comes from a member of the present generation; NONE if it does.
 
@@ -245,12 +244,10 @@ class GroupMachine(Rebalancing):
         slept through a rebalance, and what was its own may by now be another's. The answer to it is
         ILLEGAL_GENERATION.
         """
-        # BEGIN SOLUTION
         error = self._unknown(request.member_id, request.group_instance_id)
         if not error and request.generation != self.group.generation:
             return ErrorCode.ILLEGAL_GENERATION
         return error
-        # END SOLUTION
 
     def _unknown(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
         group = self.group

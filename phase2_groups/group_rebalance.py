@@ -195,7 +195,6 @@ class Rebalancing:
                 self._complete_join()
         self._complete_if_all_joined()
 
-    # EXERCISE 10.1 the tick
     def _evict(self) -> None:
         """Remove the members that have not been heard from for their session timeout.
 
@@ -207,14 +206,12 @@ class Rebalancing:
         "consumer-3 sent no heartbeat for 6.0 s": `member.name`, and its `session_timeout_ms`
         in seconds with one decimal.
         """
-        # BEGIN SOLUTION
         gone = []
         for member in self.group.members.values():
             if member.deadline_ms <= self._now and not (member.joining or member.syncing):
                 silence_s = member.session_timeout_ms / 1000
                 gone.append((member, f"{member.name} sent no heartbeat for {silence_s:.1f} s"))
         self._remove(gone)
-        # END SOLUTION
 
     def _mend_deadlines(self) -> None:
         """After the clock went back (a reboot): nobody has longer than its timeout from now."""

@@ -108,7 +108,6 @@ def _rightly_owned(
     return owned
 
 
-# EXERCISE 11.1 sticky for equal subscriptions
 def _assign_equal(
     everything: Sequence[TopicPartition], owned: Mapping[str, Sequence[TopicPartition]]
 ) -> Assignment:
@@ -123,7 +122,6 @@ def _assign_equal(
     assignments that are so, this one leaves the most partitions with the member that owns them.
     `owned` stays as it is. The answer depends on the arguments alone (no sets in a random order).
     """
-    # BEGIN SOLUTION
     share, extra = divmod(len(everything), len(owned))
     quota = dict.fromkeys(owned, share)
     # One more for `extra` of them, and first for those who have it already.
@@ -139,10 +137,8 @@ def _assign_equal(
             if len(assignment[member]) < quota[member]:
                 in_turn.append(member)
     return assignment
-    # END SOLUTION
 
 
-# EXERCISE 11.2 revoke first
 def _revoke_first(
     wanted: Mapping[str, Sequence[TopicPartition]],
     owned: Mapping[str, Collection[TopicPartition]],
@@ -161,7 +157,6 @@ def _revoke_first(
     does not own only if that is certain to have no reader. Everything else waits for the next
     round: nobody has it in this one.
     """
-    # BEGIN SOLUTION
     return {
         member: [
             partition
@@ -170,4 +165,3 @@ def _revoke_first(
         ]
         for member, partitions in wanted.items()
     }
-    # END SOLUTION
