@@ -321,7 +321,9 @@ def _check_segment(state: LogState, segment: Segment, start: int, offset: int) -
     segment.note(batches)
     for position, header in batches:
         segment.size = position + header.size
-        if state.epochs.assign(header.leader_epoch, header.base_offset):
+        readable = header.next_offset > state.log_start
+        begins = max(header.base_offset, state.log_start)
+        if readable and state.epochs.assign(header.leader_epoch, begins):
             state.epochs_changed = True
     return damage
 

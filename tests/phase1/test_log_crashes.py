@@ -209,6 +209,22 @@ def test_a_segment_rolled_just_before_a_power_cut_is_still_found_by_time(indexed
             assert log.offset_for_timestamp(15) == (written[0], 20), words
 
 
+@pytest.mark.parametrize("start", [0, 5, 10, 13, 20, 29])
+def test_leader_epochs_are_those_of_readable_records_after_a_crash_too(start):
+    disk = FaultyDisk()
+    log = PartitionLog("/t-0", LogConfig(), disk=disk)
+    for epoch in range(3):
+        for _ in range(2):
+            log.append_as_leader(batch(log.end_offset, 5, 10), epoch)
+    log.flush()
+    log.advance_start(start)
+    before = [log.epoch_end_offset(epoch) for epoch in range(3)], log._state.epochs.entries
+    disk = disk.kill()
+    disk.unlink("/t-0/leader-epoch-checkpoint")
+    again = PartitionLog("/t-0", LogConfig(), disk=disk)
+    assert ([again.epoch_end_offset(n) for n in range(3)], again._state.epochs.entries) == before
+
+
 STEPS = st.one_of(
     st.tuples(st.just("append"), st.integers(1, 4), st.sampled_from([5, 100, 500, 1200])),
     st.tuples(st.just("flush")),
