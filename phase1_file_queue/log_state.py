@@ -65,6 +65,9 @@ class LogState:
         self.cuts = 0  # how often the end was cut off, ever; published, so that readers notice
         self.published: Published | None = None  # as last published, or read, by this process
         self._names_synced = -1  # segments up to this base offset have durable names
+        # Invariant: the producer state was told of every batch before this offset, of a log that
+        # had been cut as often as this.
+        self._told = (0, 0)
 
     def tell(self, kind: str, offset: int, because: str) -> None:
         """Report an event of this log: topic and partition are in its directory's name."""
@@ -132,6 +135,7 @@ class LogState:
         if self.producers is not None:
             for _, header in batches:
                 self.producers.update(header)
+            self._told = (self.end_offset, self.cuts)
         self.publish()
         self.control.dirty = False
 
@@ -267,11 +271,26 @@ class LogState:
         if self.producers is None:
             return
         start = restore_snapshot(self.disk, self.directory, upto, self.producers)
+        self._tell_producers(start, upto)
+
+    def follow_producers(self) -> None:
+        """Tell the producer state what other processes appended since it was last told."""
+        if self.producers is None or self._told == (self.end_offset, self.cuts):
+            return
+        told, cuts = self._told
+        if cuts == self.cuts:
+            self._tell_producers(told, self.end_offset)
+        else:  # something it was told of may be gone
+            self.replay_producers(self.end_offset)
+
+    def _tell_producers(self, start: int, upto: int) -> None:
+        assert self.producers is not None
         for segment in self.segments:
-            if segment.next_offset > start:
-                for _, header in segment.headers():
-                    if start <= header.base_offset < upto:
-                        self.producers.update(header)
+            found = segment.locate(start) if segment.next_offset > start else None
+            for _, header in segment.headers(found[0]) if found else ():
+                if start <= header.base_offset < upto:
+                    self.producers.update(header)
+        self._told = (upto, self.cuts)
 
     # Leaving.
 
@@ -299,6 +318,7 @@ class LogState:
 
     def leave_clean(self) -> None:
         """Nobody else is here and all is synced: leave so that opening need not check anything."""
+        self.follow_producers()
         for segment in self.segments:
             segment.close(trim=True)
         now = Checkpoint.load(self.disk, self.directory)

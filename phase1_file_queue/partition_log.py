@@ -251,6 +251,7 @@ class PartitionLog:
         self._state.append_lock.acquire()
         try:
             reload_log(self._state, repair=True)
+            self._state.follow_producers()
             yield self._state
         finally:
             self._state.append_lock.release()

@@ -41,6 +41,7 @@ from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_files import LOCAL_LIMITS, GroupFiles
 from phase2_groups.group_messages import OffsetToCommit, Reply, Request, TopicPartition
 from phase2_groups.group_state import GroupLimits
+from phase2_groups.producer_sequences import ProducerSequences, SequenceError
 from phase2_groups.topics import create_topic, list_topics, partition_count, partition_path
 from phase2_groups.transport import EARLIEST, LATEST, Fetched, Listed, Produced, ProducerId
 
@@ -97,7 +98,13 @@ class FileTransport:
                     return None
                 config = LogConfig(**{**vars(self._log_config), "access": access})
                 try:
-                    log = PartitionLog(path, config, disk=self._disk, clock=self._clock)
+                    log = PartitionLog(
+                        path,
+                        config,
+                        disk=self._disk,
+                        clock=self._clock,
+                        producer_state=None if access == "read" else ProducerSequences(),
+                    )
                 except NotALog:  # it is just being made
                     return None
                 self._logs[partition, access] = log
@@ -264,6 +271,8 @@ def _answer(work: Callable[[], Produced]) -> Produced:
     """What `work` returns, or the error code for what it raises."""
     try:
         return work()
+    except SequenceError as error:
+        return Produced(error.code, message=str(error))
     except RecordTooLarge as error:
         return Produced(ErrorCode.MESSAGE_TOO_LARGE, message=str(error))
     except BadBatch as error:

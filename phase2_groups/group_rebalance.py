@@ -195,23 +195,28 @@ class Rebalancing:
                 self._complete_join()
         self._complete_if_all_joined()
 
+    # EXERCISE 10.1 the tick
     def _evict(self) -> None:
-        """Remove the members that have not been heard from for their session timeout.
+        """Take out the members that have not been heard from for their session timeout.
 
-        A member is out when `self._now` has reached its `deadline_ms`; but one that waits for our
-        reply to its join or its sync (`joining`, `syncing`: None if not) cannot speak, and stays.
+        `self.group.members` maps member ids to members. A member is out as soon as `self._now`, the
+        time, has reached its `deadline_ms` (its last sign of life plus its session timeout). But
+        one that waits for our answer to its join or its sync cannot speak: its `joining` or its
+        `syncing` is not None, and it stays.
 
-        `self._remove([(member, because), ...])` takes members out and starts a rebalance, once for
-        all of them; it changes `self.group.members`. The because is a sentence such as
-        "consumer-3 sent no heartbeat for 6.0 s": `member.name`, and its `session_timeout_ms`
-        in seconds with one decimal.
+        `self._remove([(member, because), ...])` takes members out and starts a rebalance, one for
+        all that it is given; it changes `self.group.members`. The because is a sentence for the
+        record, such as "consumer-3 sent no heartbeat for 6.0 s": the member's `name`, and its
+        `session_timeout_ms` in seconds with one decimal.
         """
+        # BEGIN SOLUTION
         gone = []
         for member in self.group.members.values():
             if member.deadline_ms <= self._now and not (member.joining or member.syncing):
                 silence_s = member.session_timeout_ms / 1000
                 gone.append((member, f"{member.name} sent no heartbeat for {silence_s:.1f} s"))
         self._remove(gone)
+        # END SOLUTION
 
     def _mend_deadlines(self) -> None:
         """After the clock went back (a reboot): nobody has longer than its timeout from now."""

@@ -327,6 +327,79 @@ def test_shared_logs_roll_retain_and_flush_together(tmp_path):
         assert log.recovery.clean
 
 
+class LastBatches:
+    """A producer state that knows every batch it was told of, and refuses to hear one twice."""
+
+    def __init__(self):
+        self.told = []
+
+    def check(self, header):
+        return None
+
+    def update(self, header):
+        assert header.base_offset == (self.told[-1] + 1 if self.told else 0)
+        self.told += range(header.base_offset, header.next_offset)
+
+    def snapshot(self):
+        return b",".join(b"%d" % offset for offset in self.told)
+
+    def restore(self, data):
+        self.told = [int(offset) for offset in data.split(b",") if offset]
+
+
+def test_a_producer_state_hears_what_other_processes_append_before_it_is_asked():
+    class Asked(LastBatches):
+        def check(self, header):
+            asked.append(list(self.told))
+
+    disk, asked = FaultyDisk(), []
+    a = PartitionLog("/t-0", SHARED, disk=disk, producer_state=Asked())
+    b = PartitionLog("/t-0", SHARED, disk=disk, producer_state=Asked())
+    plain = PartitionLog("/t-0", SHARED, disk=disk)
+    for number in range(40):  # over several segments
+        (a, b, b, plain)[number % 4].append_as_leader(batch(f"{number}" * 200), 0)
+    assert asked == [list(range(number)) for number in range(40) if number % 4 != 3]
+    b.close()
+    plain.close()
+    a.close()  # the last one leaves a snapshot, though others appended after it
+    state = LastBatches()
+    PartitionLog("/t-0", SHARED, disk=disk, producer_state=state)
+    assert state.told == list(range(40))
+
+
+def test_a_producer_state_forgets_what_another_process_died_writing(monkeypatch):
+    disk = FaultyDisk()
+    state = LastBatches()
+    dies = PartitionLog("/t-0", SHARED, disk=disk)
+    lives = PartitionLog("/t-0", SHARED, disk=disk, producer_state=state)
+    dies.append_as_leader(batch("kept"), 0)
+
+    class Died(BaseException):
+        pass
+
+    def die(self):
+        raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LogState, "publish", die)
+        patched.setattr(LogState, "restore_end", die)
+        with pytest.raises(Died):
+            dies.append_as_leader(batch("never"), 0)
+    lives.append_as_leader(batch("after"), 0)
+    assert state.told == [0, 1]
+    assert values(lives) == ["kept", "after"]
+
+
+def test_a_producer_state_is_rebuilt_when_the_log_was_cut_meanwhile():
+    state = LastBatches()
+    log = PartitionLog("/t-0", SHARED, disk=FaultyDisk(), producer_state=state)
+    log.append_as_leader(batch("a", "b"), 0)
+    state.told = list(range(99))  # what it was told before the cut
+    log._state._told = (99, log._state.cuts - 1)
+    log.append_as_leader(batch("c"), 0)
+    assert state.told == [0, 1, 2]
+
+
 def test_who_waits_while_the_first_checks_the_log_starts_over_if_it_dies():
     disk = FaultyDisk()
     log = PartitionLog("/t-0", SHARED, disk=disk)

@@ -8,6 +8,7 @@ from craft2.course.exercises import (
     group_commit,
     safe_offset,
     sparse_lookup,
+    the_tick,
     torn_tail,
 )
 from craft2.course.exercises.exercise import Exercise
@@ -22,6 +23,7 @@ EXERCISES: dict[str, Exercise] = {
         group_commit,
         sparse_lookup,
         torn_tail,
+        the_tick,
     )
 }
 

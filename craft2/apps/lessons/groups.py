@@ -1,0 +1,57 @@
+"""What the notebooks on consumer groups use: topics full of flights, and groups to look at."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from craft2.apps.ingestion.flights import flights
+from craft2.clock import SystemClock
+from craft2.events import Event
+from phase2_groups.consumer import Consumer
+from phase2_groups.fetch_buffer import ConsumerRecord
+from phase2_groups.file_transport import FileTransport, create_topic
+from phase2_groups.group_messages import TopicPartition
+from phase2_groups.producer import Producer
+from phase2_groups.producer_config import ProducerConfig
+
+
+def fill_topic(
+    root: str | os.PathLike[str], topic: str, partitions: int, count: int, keyed: bool = True
+) -> None:
+    """Make (or grow) a topic and send `count` flights to it, with their carriers as keys.
+
+    keyed: False sends them without keys, so that every partition gets its share.
+    """
+    create_topic(root, topic, partitions)
+    with FileTransport(root) as files, Producer(ProducerConfig(), files) as producer:
+        for number, event in enumerate(flights(count)):
+            place = {"key": event.key} if keyed else {"partition": number % partitions}
+            producer.send(topic, event.value, **place)  # type: ignore[arg-type]
+
+
+def take_turns(consumers: Sequence[Consumer], reached: Callable[[], object]) -> None:
+    """Poll several consumers of one process in turn until `reached()` is true."""
+    for one in itertools.cycle(consumers):
+        if reached():
+            return
+        one.poll(20)
+
+
+def print_owners(owners: Mapping[TopicPartition, str]) -> None:
+    """A line a consumer: its partitions."""
+    for who in sorted(set(owners.values())):
+        mine = sorted(partition for partition, owner in owners.items() if owner == who)
+        print(f"{who}: {' '.join(f'{topic}-{number}' for topic, number in mine)}")
+
+
+def reasons(events: Sequence[Event]) -> list[str]:
+    """Why each rebalance began, in order."""
+    return [event.because for event in events if event.kind == "rebalance-begins"]
+
+
+def handle_slowly(record: ConsumerRecord) -> None:
+    """A handler that takes a millisecond, as one that asks another service does."""
+    SystemClock().wait(threading.Event(), 0.001)

@@ -1,0 +1,54 @@
+"""What an application may send, made into what a batch can hold; or why it cannot be.
+
+>>> as_bytes("key", "UA"), checked_headers([("source", "gate 7")])
+(b'UA', (('source', b'gate 7'),))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from craft2.records import Headers
+from phase2_groups.producer_config import BadRecord
+
+_TIMESTAMP_LIMIT = 2**62  # the difference of two must have 64 bits
+
+
+def as_bytes(name: str, value: object) -> bytes:
+    """A key or value as a batch holds it. Raises BadRecord."""
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise BadRecord(
+                f"the {name} {value[:40]!r} is no text: {error.reason}", "give bytes"
+            ) from None
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise BadRecord(
+        f"the {name} is {value!r}, a {type(value).__name__}",
+        "give bytes, str or None (json.dumps turns a dict into a str)",
+    )
+
+
+def checked_headers(headers: Iterable[tuple[str, bytes | str | None]]) -> Headers:
+    """Headers as a batch holds them: (str, bytes or None) each. Raises BadRecord."""
+    try:
+        pairs = tuple((name, value) for name, value in headers)
+    except (TypeError, ValueError):
+        raise BadRecord(f"headers are {headers!r}", "give (name, value) pairs") from None
+    checked: list[tuple[str, bytes | None]] = []
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise BadRecord(f"a header's name is {name!r}", "give a str")
+        checked.append((name, None if value is None else as_bytes(f"header {name!r}", value)))
+    return tuple(checked)
+
+
+def check_timestamps(timestamps: Collection[object]) -> None:
+    """Raise BadRecord unless all are whole numbers that a batch can hold beside each other."""
+    for kind in set(map(type, timestamps)) - {int}:
+        raise BadRecord(f"a timestamp is of type {kind.__name__}", "give whole ms since 1970")
+    largest = max(map(abs, timestamps), default=0)  # type: ignore[arg-type]
+    if largest >= _TIMESTAMP_LIMIT:
+        raise BadRecord(f"a timestamp is {largest} ms from 1970", "give ms, below 2**62")

@@ -1,0 +1,532 @@
+"""The producer as an application sees it: futures, blocking, closing, threads, whole tables."""
+
+from __future__ import annotations
+
+import doctest
+import threading
+from collections import Counter
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory_transport import Fault, MemoryTransport
+
+from craft2.record_batch import encode_values, read_header
+from phase1_file_queue.partitioner import murmur2, partition_for
+from phase2_groups import bulk_send, producer, producer_config, record_checks
+from phase2_groups.bulk_send import murmur2_many
+from phase2_groups.error_codes import ErrorCode
+from phase2_groups.producer import Producer
+from phase2_groups.producer_config import (
+    BadProducerConfig,
+    BadRecord,
+    BufferFull,
+    ProducerClosed,
+    ProducerConfig,
+    ProducerError,
+    ProducerFailed,
+    RecordTooLarge,
+    Refused,
+    UnknownTopic,
+)
+from phase2_groups.transport import ProducerId
+
+SOON = 30  # seconds in which anything that is to happen has happened
+
+
+@contextmanager
+def producing(topics=None, faults=(), **settings):
+    """A producer that does not linger, on a transport in memory."""
+    transport = MemoryTransport(topics or {"t": 4}, faults)
+    settings = {"linger_ms": 0, "retry_backoff_ms": 1, "retry_backoff_max_ms": 1} | settings
+    with Producer(ProducerConfig(**settings), transport) as made:
+        yield made, transport
+
+
+class Gate:
+    """Holds up requests; `reached` says that one is there."""
+
+    def __init__(self, transport):
+        self._open = threading.Event()
+        self.reached = threading.Semaphore(0)
+        transport.at_produce = self
+
+    def __call__(self):
+        self.reached.release()
+        assert self._open.wait(SOON)
+
+    def open(self):
+        self._open.set()
+
+
+@pytest.mark.parametrize("module", [producer, producer_config, bulk_send, record_checks])
+def test_the_examples_in_the_text_are_true(module):
+    assert doctest.testmod(module).failed == 0
+
+
+# Settings.
+
+
+def test_all_problems_of_a_config_come_at_once_each_with_its_fix():
+    with pytest.raises(BadProducerConfig) as refused:
+        ProducerConfig(
+            acks=2,
+            compression_type="zst",
+            linger_ms=-1,
+            batch_size=True,
+            retries=0,
+            max_in_flight_requests_per_connection=6,
+            enable_idempotence=True,
+        )
+    lines = str(refused.value).splitlines()
+    assert lines[0] == "7 settings cannot be used:"
+    for words in (
+        "batch_size is True: give a whole number of 0 or more",
+        "linger_ms is -1: give a whole number of 0 or more",
+        "acks is 2: give one of (0, 1, -1, 'all')",
+        "compression_type is 'zst': did you mean 'zstd'?",
+        'enable_idempotence needs acks="all", and acks is 2: set acks="all", or leave',
+        "enable_idempotence needs retries, and retries is 0: leave retries as it is",
+        "requests_per_connection of 5 at most, and it is 6: set it to 5, or leave",
+    ):
+        assert any(words in line for line in lines), words
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"delivery_timeout_ms": 100}, "linger_ms + request_timeout_ms: raise it to 30005"),
+        ({"retry_backoff_ms": 2_000}, "retry_backoff_max_ms is 1000, less than retry_backoff_ms"),
+        ({"batch_size": 2**21}, "max_request_size is 1048576, less than batch_size"),
+        ({"buffer_memory": 100}, "buffer_memory is 100, less than batch_size"),
+        ({"partitioner": "murmur2"}, "did you mean 'murmur2_random'?"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_named(settings, words):
+    with pytest.raises(BadProducerConfig, match="1 setting cannot be used") as refused:
+        ProducerConfig(**settings)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"acks": 1}, {"retries": 0}, {"max_in_flight_requests_per_connection": 6}]
+)
+def test_idempotence_is_on_unless_something_is_in_its_way(settings):
+    assert ProducerConfig().idempotent
+    assert not ProducerConfig(**settings).idempotent
+    assert not ProducerConfig(enable_idempotence=False).idempotent
+
+
+# One record.
+
+
+def test_a_future_tells_where_its_record_is():
+    with producing() as (made, transport):
+        futures = [made.send("t", f"{n}", key="UA", timestamp_ms=n) for n in range(100)]
+        partition = partition_for(b"UA", 4)
+        for number, future in enumerate(futures):
+            assert future.result(SOON) == ("t", partition, number, number)
+            assert future.exception() is None
+            assert future.done()
+        assert [int(record.value) for record in transport.records("t", partition)] == list(
+            range(100)
+        )
+
+
+def test_a_record_arrives_as_it_was_sent():
+    headers = [("source", b"gate 7"), ("to", "Köln"), ("none", None)]
+    with producing({"t": 1}) as (made, transport):
+        made.send("t", None, "clé", timestamp_ms=7)
+        made.send("t", bytearray(b"bytes"), headers=headers)
+        made.send("t", "", b"", partition=0, timestamp_ms=-1)
+        made.flush()
+        first, second, third = transport.records("t", 0)
+    assert first == (0, 7, "clé".encode(), None, ())
+    assert (second.key, second.value) == (None, b"bytes")
+    assert second.headers == (("source", b"gate 7"), ("to", "Köln".encode()), ("none", None))
+    assert second.timestamp > 1_600_000_000_000
+    assert third == (2, -1, b"", b"", ())
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_batches_are_compressed_as_asked(codec):
+    with producing({"t": 1}, linger_ms=10_000, compression_type=codec) as (made, transport):
+        for _ in range(50):
+            made.send("t", b"flight " * 10)
+        assert made.flush(SOON) == 0
+        [[batch]] = [request.values() for request in transport.requests]
+        assert read_header(batch).codec == codec
+        assert len(transport.records("t", 0)) == 50
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields", "words"),
+    [
+        (("t", 7), {}, "the value is 7, a int"),
+        (("t", "\ud800"), {}, "is no text"),
+        (("t", b"", 1.5), {}, "the key is 1.5"),
+        (("t", b""), {"partition": 4}, "partition 4 does not exist: topic 't' has 4"),
+        (("t", b""), {"partition": -1}, "partition -1 does not exist"),
+        (("t", b""), {"partition": True}, "partition True does not exist"),
+        (("t", b""), {"timestamp_ms": "now"}, "a timestamp is of type str"),
+        (("t", b""), {"headers": [("a",)]}, "give .name, value. pairs"),
+        (("t", b""), {"headers": [(b"a", b"")]}, "a header's name is b'a'"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_before_it_is_queued(arguments, fields, words):
+    with producing() as (made, _):
+        with pytest.raises(BadRecord, match=words):
+            made.send(*arguments, **fields)
+        assert made.metrics().buffered_bytes == 0
+
+
+def test_with_acks_0_nobody_tells_the_offset():
+    with producing(acks=0) as (made, _):
+        assert made.send("t", b"gone", timestamp_ms=5).result(SOON)[2:] == (-1, 5)
+
+
+def test_callbacks_come_in_order_and_one_that_fails_harms_nobody(caplog):
+    calls = []
+
+    def note(metadata, error):
+        calls.append((metadata and metadata.offset, error))
+        if len(calls) == 2:
+            raise ValueError("no such gate")
+
+    with producing({"t": 1}, [Fault.NONE, Fault.BAD], batch_size=100) as (made, _):
+        futures = [made.send("t", b"v" * 50, on_delivery=note) for _ in range(4)]
+        made.flush()
+        again = []
+        futures[0].add_done_callback(again.append)
+        assert again == [futures[0]]
+    assert [offset for offset, _ in calls] == [0, None, 1, 2]
+    assert isinstance(calls[1][1], Refused)
+    assert "a delivery callback failed" in caplog.text
+
+
+def test_who_flushes_in_a_callback_is_told_so_instead_of_waiting_for_ever():
+    with producing() as (made, _):
+        errors = []
+
+        def flush(metadata, error):
+            try:
+                made.flush()
+            except ProducerError as refused:
+                errors.append(refused)
+
+        made.send("t", b"", on_delivery=flush)
+    assert "in a callback" in str(errors[0])
+
+
+def test_an_error_that_passes_is_not_seen_by_the_application():
+    faults = [Fault.REFUSED, Fault.LOST, Fault.UNHEARD]
+    with producing({"t": 1}, faults) as (made, transport):
+        assert made.send("t", b"once").result(SOON).offset == 0
+        assert [record.value for record in transport.records("t", 0)] == [b"once"]
+        counts = made.metrics()
+    assert counts[:5] == (1, 1, 0, 3, 1)
+    assert counts.average_batch_bytes == counts.bytes_sent > 4
+    assert counts.buffered_bytes == 0
+
+
+def test_a_transport_that_raises_fails_the_batch_and_the_producer_goes_on():
+    def broken():
+        transport.at_produce = lambda: None
+        raise OSError("no such disk")
+
+    with producing() as (made, transport):
+        transport.at_produce = broken
+        error = made.send("t", b"lost").exception(SOON)
+        assert isinstance(error, Refused)
+        assert "no such disk" in str(error)
+        assert made.send("t", b"kept").exception(SOON) is None
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_if_the_senders_thread_dies_those_who_wait_hear_of_it():
+    def die(now_ms):
+        raise MemoryError("no more")
+
+    with producing() as (made, _):
+        made._core.take = die
+        error = made.send("t", b"").exception(SOON)
+        assert isinstance(error, ProducerFailed)
+        assert "its thread ended with MemoryError('no more')" in str(error)
+        with pytest.raises(ProducerFailed):
+            made.send("t", b"")
+
+
+# Topics.
+
+
+def test_an_unknown_topic_is_waited_for_and_a_topic_may_grow():
+    with producing(max_block_ms=0) as (made, transport):
+        with pytest.raises(UnknownTopic, match="topic 'u' cannot be found"):
+            made.send("u", b"")
+        transport.add_partition("u")
+        assert made.send("u", b"").result(SOON).partition == 0
+        transport.add_partition("u")
+        assert made.send("u", b"", partition=1).result(SOON).partition == 1
+
+
+# Memory.
+
+
+def test_a_full_buffer_blocks_then_raises_with_the_sizes_and_the_fix():
+    settings = {"buffer_memory": 2_000, "batch_size": 500, "max_block_ms": 1}
+    with producing({"t": 1}, **settings) as (made, transport):
+        gate = Gate(transport)
+        sent = []
+
+        def send_on_and_on():
+            while True:
+                sent.append(made.send("t", b"v" * 100))
+
+        with pytest.raises(BufferFull, match="bytes of buffer_memory=2000 wait") as full:
+            send_on_and_on()
+        assert "raise buffer_memory" in full.value.fix
+        gate.open()
+        made.flush()
+        assert len(transport.records("t", 0)) == len(sent) > 5
+        made.send("t", b"v" * 100).result(SOON)
+        with pytest.raises(RecordTooLarge, match="more than buffer_memory=2000"):
+            made.send("t", b"v" * 2_000)
+
+
+def test_who_waits_for_memory_goes_on_when_there_is_some():
+    with producing({"t": 1}, buffer_memory=2_000, batch_size=500) as (made, transport):
+        gate = Gate(transport)
+        threads = [
+            threading.Thread(target=lambda: [made.send("t", b"v" * 100) for _ in range(50)])
+            for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        assert gate.reached.acquire(timeout=SOON)
+        gate.open()
+        for thread in threads:
+            thread.join(SOON)
+        made.flush()
+        assert len(transport.records("t", 0)) == 150
+
+
+def test_threads_share_a_producer_and_each_finds_its_own_records_in_order():
+    faults = [Fault.NONE, Fault.UNHEARD, Fault.REFUSED] * 20
+    with producing({"t": 2}, faults, batch_size=300) as (made, transport):
+
+        def work(name):
+            for number in range(200):
+                made.send("t", f"{name} {number}", key=name)
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(SOON)
+        assert made.flush(SOON) == 0
+        for name in "abcd":
+            found = transport.records("t", partition_for(name.encode(), 2))
+            own = [record.value.decode() for record in found if record.key == name.encode()]
+            assert own == [f"{name} {number}" for number in range(200)]
+
+
+# The end.
+
+
+def test_a_flush_that_takes_too_long_says_how_many_records_are_left():
+    with producing({"t": 1}) as (made, transport):
+        gate = Gate(transport)
+        future = made.send("t", b"1")
+        made.send("t", b"2")
+        assert made.flush(0) == 2
+        with pytest.raises(TimeoutError, match="still on its way"):
+            future.result(0)
+        gate.open()
+        assert made.flush(SOON) == 0
+
+
+def test_closing_sends_what_is_there_and_then_takes_nothing_more():
+    with producing({"t": 1}, linger_ms=10_000) as (made, _):
+        future = made.send("t", b"last")
+        made.close()
+        assert future.result(0).offset == 0
+        with pytest.raises(ProducerClosed):
+            made.send("t", b"later")
+        with pytest.raises(ProducerClosed):
+            made.send_many("t", [b"later"])
+        made.close()
+
+
+def test_what_is_left_when_closing_takes_too_long_fails_and_says_what_became_of_it():
+    with producing({"t": 1}) as (made, transport):
+        gate = Gate(transport)
+        on_its_way = made.send("t", b"1")
+        assert gate.reached.acquire(timeout=SOON)
+        waiting = made.send("t", b"2")
+        made.close(timeout=0)
+        assert "may or may not be stored" in str(on_its_way.exception(0))
+        assert "it was never sent" in str(waiting.exception(0))
+        assert isinstance(waiting.exception(0), ProducerClosed)
+        assert made.metrics().buffered_bytes == 0
+        gate.open()
+
+
+def test_closing_ends_the_wait_of_those_who_wait_for_memory():
+    with producing({"t": 1}, buffer_memory=200, batch_size=100) as (made, transport):
+        gate = Gate(transport)
+        made.send("t", b"v" * 100)
+        assert gate.reached.acquire(timeout=SOON)
+        refused = []
+
+        def blocked():
+            try:
+                made.send("t", b"v" * 100)
+            except ProducerClosed as error:
+                refused.append(error)
+
+        thread = threading.Thread(target=blocked)
+        thread.start()
+        while not made._room._waiters:
+            pass
+        made.close(timeout=0)
+        thread.join(SOON)
+        assert len(refused) == 1
+        gate.open()
+
+
+def test_a_fenced_producer_says_so_on_each_later_send():
+    with producing({"t": 1}) as (made, transport):
+        made.send("t", b"1").result(SOON)
+        usurper = encode_values([b"2"], producer_id=1, producer_epoch=1, base_sequence=0)
+        transport.partitions["t", 0].append(usurper)
+        assert isinstance(made.send("t", b"3").exception(SOON), ProducerFailed)
+        for _ in range(2):
+            with pytest.raises(ProducerFailed, match="another producer goes on under id 1"):
+                made.send("t", b"4")
+
+
+def test_without_a_producer_id_nothing_is_sent():
+    answers = [ProducerId(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), ProducerId(ErrorCode.NONE, 9, 0)]
+    with producing({"t": 1}) as (made, transport):
+        transport.init_producer_id = lambda: answers.pop(0)
+        assert made.send("t", b"").result(SOON).offset == 0
+        assert read_header(transport.partitions["t", 0].batches[0]).producer_id == 9
+    with producing({"t": 1}) as (made, transport):
+        transport.init_producer_id = lambda: ProducerId(ErrorCode.UNKNOWN_SERVER_ERROR)
+        assert "it got no producer id" in str(made.send("t", b"").exception(SOON))
+
+
+# Many records.
+
+bytes_or_none = st.one_of(st.none(), st.binary(max_size=40))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(bytes_or_none, bytes_or_none, st.integers(0, 99)), max_size=40),
+    st.sampled_from([None, 2]),
+)
+def test_many_records_go_where_they_would_go_one_by_one(records, partition):
+    values, keys, times = ([row[column] for row in records] for column in range(3))
+    with producing({"t": 4}, batch_size=100, max_request_size=200) as (made, transport):
+        future = made.send_many("t", values, keys, times, partition=partition)
+        result = future.result(SOON)
+        found = {number: transport.records("t", number) for number in range(4)}
+    assert result.count == len(records) == sum(map(len, found.values()))
+    without_key = Counter((value, time) for value, key, time in records if key is None)
+    stored = [record for records in found.values() for record in records]
+    assert without_key == Counter((r.value, r.timestamp) for r in stored if r.key is None)
+    for number in range(4):
+        rows = [(record.value, record.key, record.timestamp) for record in found[number]]
+        if partition is None:
+            rows = [row for row in rows if row[1] is not None]
+            due = [row for row in records if row[1] is not None]
+            due = [row for row in due if partition_for(row[1], 4) == number]
+        else:
+            due = records if number == partition else []
+        assert rows == [(value, key, time) for value, key, time in due]
+
+
+def test_many_records_without_keys_are_placed_in_their_order():
+    values = [b"%d" % number for number in range(500)]
+    with producing({"t": 3}, batch_size=100, max_request_size=1_000) as (made, transport):
+        made.send("t", b"before", partition=0)
+        result = made.send_many("t", values, timestamps=5).result(SOON)
+        found = []
+        for placed in result.placed:
+            records = transport.records("t", placed.partition)
+            found += records[placed.first_offset : placed.first_offset + placed.count]
+        assert [record.value for record in found] == values
+        assert len({placed.partition for placed in result.placed}) == 3
+        assert transport.records("t", 0)[0].value == b"before"
+
+
+def test_a_table_is_sent_in_portions(monkeypatch):
+    monkeypatch.setattr(bulk_send, "_PORTION", 7)
+    keys = [f"{number % 3}" for number in range(50)]
+    table = pa.table(
+        {
+            "key": keys,
+            "value": pa.array([None, *(f"v{number}" for number in range(1, 50))]),
+            "timestamp": pa.array(range(50), pa.timestamp("ms", "UTC")),
+        }
+    )
+    with producing() as (made, transport):
+        future = made.send_table("t", table["value"], table["key"], table["timestamp"])
+        assert future.result(SOON).count == 50
+        assert future.done()
+        for key in ("0", "1", "2"):
+            found = transport.records("t", partition_for(key.encode(), 4))
+            times = [record.timestamp for record in found if record.key == key.encode()]
+            assert times == list(range(int(key), 50, 3))
+        with pytest.raises(BadRecord, match="a column is"):
+            made.send_table("t", pa.array([1.5]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (([b"a"], [b"k", b"k"]), "2 keys for 1 values"),
+        (([b"a", "b"],), "a value is of type str"),
+        (([b"a"], None, [1.5]), "a timestamp is of type float"),
+        (([b"a"], None, [1, 2]), "2 timestamps for 1 values"),
+        (([b"a", b"b"], None, [5, -(2**62)]), "a timestamp is 4611686018427387904 ms from 1970"),
+        (([b"a" * 2_000],), "a record needs 2082 bytes, and a batch may have 1000"),
+    ],
+)
+def test_many_records_are_checked_before_the_first_is_queued(columns, words):
+    with producing(batch_size=100, max_request_size=1_000) as (made, transport):
+        with pytest.raises(BadRecord, match=words):
+            made.send_many("t", *columns)
+        assert not transport.requests
+
+
+def test_many_records_of_which_some_fail_say_how_many():
+    faults = [Fault.NONE, Fault.BAD]
+    settings = {"batch_size": 100, "max_request_size": 500}
+    with producing({"t": 1}, faults, **settings) as (made, _):
+        future = made.send_many("t", [b"v" * 100] * 10)
+        with pytest.raises(Refused) as refused:
+            future.result(SOON)
+        assert refused.value.__notes__ == ["3 records failed, 7 are acknowledged"]
+        assert [placed.first_offset for placed in future.placed] == [0, 3, 6]
+
+
+def test_many_records_that_find_no_room_say_how_many_did():
+    settings = {"batch_size": 100, "max_request_size": 500, "buffer_memory": 1_000}
+    with producing({"t": 1}, max_block_ms=1, **settings) as (made, transport):
+        gate = Gate(transport)
+        future = made.send_many("t", [b"v" * 100] * 10)
+        gate.open()
+        assert isinstance(future.exception(SOON), BufferFull)
+        assert (future.acknowledged, future.failed) == (6, 4)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=13), min_size=1))
+def test_many_keys_hash_as_one_does(keys):
+    for size in set(map(len, keys)):
+        same = [key for key in keys if len(key) == size]
+        hashes = murmur2_many(b"".join(same), size, len(same)).tolist()
+        assert hashes == [murmur2(key) for key in same]
