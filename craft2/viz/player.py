@@ -11,7 +11,7 @@ import json
 from importlib.resources import files
 
 from craft2.viz.lanes import Lanes
-from craft2.viz.style import COLOURS
+from craft2.viz.style import MANY_COLOURS
 
 _LANE, _LINES = 24, 76  # pixels, as in player.html
 _WORDS, _REST = 18, 120  # a line of words below, and everything else
@@ -44,7 +44,9 @@ def player(
         "title": title,
         "mark_word": mark_word,
         "end": lanes.end_s,
-        "colours": {who: COLOURS[n % len(COLOURS)] for n, who in enumerate(lanes.owners())},
+        "colours": {
+            who: MANY_COLOURS[n % len(MANY_COLOURS)] for n, who in enumerate(lanes.owners())
+        },
         "lanes": [
             {
                 "name": name,

@@ -14,6 +14,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 # Okabe and Ito, "Color Universal Design" (2008), without the yellow, which fades on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# Where more than seven have to be told apart; they are named in the picture, too.
+MANY_COLOURS = (*COLOURS, "#8c564b", "#882255", "#44aa99")
 GREY = "#5a5a5a"
 SIZE_INCHES = (6.4, 3.6)
 DPI = 100  # 640 x 360 pixels: the width of a notebook's text

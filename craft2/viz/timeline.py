@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from craft2.viz.lanes import Lanes
-from craft2.viz.style import COLOURS, GREY, Chart, new_chart
+from craft2.viz.style import GREY, MANY_COLOURS, Chart, new_chart
 
 _IDLE_COLOUR = "#c8c8c8"
 _FAULT_COLOUR = "#b00000"
@@ -22,7 +24,7 @@ def lane_timeline(lanes: Lanes, title: str = "Who had which partition") -> Chart
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", pad=18)
     text = _LINE * len(reasons)
     chart.set_size_inches(6.4, _REST + _LANE * max(1, len(lanes.lanes)) + below + text)
-    colours = {who: COLOURS[n % len(COLOURS)] for n, who in enumerate(lanes.owners())}
+    colours = dict(zip(lanes.owners(), cycle(MANY_COLOURS), strict=False))
     for place, spans in enumerate(lanes.lanes.values()):
         for span in spans:
             colour = colours.get(span.owner, _IDLE_COLOUR)
@@ -78,14 +80,14 @@ def _lines_below(chart: Figure, axes: Axes, lanes: Lanes) -> Axes:
 
 def _mark(axes: Axes, lanes: Lanes) -> None:
     """Numbers where all changed; words, lower and dashed, where something was done to a member."""
-    for mark in lanes.marks:
+    for number, mark in enumerate(lanes.marks):
         colour, style = (_FAULT_COLOUR, (0, (4, 3))) if mark.fault else ("black", "solid")
         axes.axvline(mark.second, color=colour, linewidth=1, linestyle=style)
         axes.annotate(
             mark.because if mark.fault else mark.label,
             (mark.second, 0 if mark.fault else 1),
             xycoords=("data", "axes fraction"),
-            xytext=(3, 2),
+            xytext=(3, 2 + 13 * (number % 2) if mark.fault else 2),
             textcoords="offset points",
             fontsize=9,
             fontweight="normal" if mark.fault else "bold",
