@@ -15,12 +15,9 @@ class _Group:
     """A group of members whose last signs of life we choose, and what a tick does to it."""
 
     def __init__(self, module: ModuleType, **silent_ms: int) -> None:
-        from phase2_groups.group_messages import Happened, Tick
-        from phase2_groups.group_state import Group, GroupMember, State
-
-        self._tick, self._happened, self.states = Tick(), Happened, State
+        self._happened, self.states = module.Happened, module.State
         members = {
-            f"id-{name}": GroupMember(
+            f"id-{name}": module.GroupMember(
                 member_id=f"id-{name}",
                 client_id=name,
                 client_host="",
@@ -34,23 +31,25 @@ class _Group:
         for name, silence_ms in silent_ms.items():
             member = members[f"id-{name}"]
             member.deadline_ms = NOW - silence_ms + member.session_timeout_ms
-        self.group = Group(
+        self.group = module.Group(
             group_id="g",
-            state=State.STABLE,
+            state=module.State.STABLE,
             generation=3,
             protocol_type="consumer",
             protocol="range",
             leader=next(iter(members)),
             members=members,
         )
-        self._machine: Any = _machine(module, self.group)
+        self._machine: Any = module.Rebalancing(self.group)
+        self._machine._now = NOW
 
     def member(self, name: str) -> Any:
         return self.group.members[f"id-{name}"]
 
     def tick(self, what: str) -> None:
         doing(f"_evict() {what}")
-        self.effects = self._machine.handle(self._tick, NOW)
+        self._machine._tick()
+        self.effects = self._machine._effects
 
     def left(self) -> list[str]:
         return sorted(member.client_id for member in self.group.members.values())
@@ -58,13 +57,6 @@ class _Group:
     def because(self, kind: str) -> list[str]:
         found = [e for e in self.effects if isinstance(e, self._happened) and e.kind == kind]
         return [event.because for event in found]
-
-
-def _machine(module: ModuleType, group: Any) -> Any:
-    from phase2_groups.group_machine import GroupMachine
-
-    assert issubclass(GroupMachine, module.Rebalancing)
-    return GroupMachine(group)
 
 
 def check(module: ModuleType) -> str:
