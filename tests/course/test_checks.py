@@ -79,10 +79,13 @@ def test_overlay_takes_every_other_exercise_from_the_reference(edition, tmp_path
     for other in EXERCISES:
         write_body(edition, other, "return 'mine'")
     checking._overlay("0.1", edition.root, tmp_path, None)
+    package = EXERCISES["0.1"].file.split("/")[0]  # the other packages are not copied at all
     bodies = {
         e.id: body_of((tmp_path / "packages" / e.file).read_text(), e.id)
         for e in EXERCISES.values()
+        if e.file.startswith(f"{package}/")
     }
+    assert len(bodies) > 5
     assert bodies.pop("0.1").strip() == "return 'mine'"
     assert bodies == {other: reference_body(other) for other in bodies}
 
