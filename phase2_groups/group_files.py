@@ -3,7 +3,8 @@
 There is no coordinator process. Each member, when it has something to say, takes the lock on the
 group's folder, reads the state, lets the machine do one step, and writes the state back. A process
 that dies lets go of the lock by dying (`kill -9` too), and it has either replaced the file, in one
-rename, or not touched it.
+rename, or not touched it. One that is halted with the lock in its hand (`kill -STOP`) halts all
+others until it goes on: that is the price of a lock, and one reason for phase 3.
 
     ROOT/__groups/billing/state    one line for a quick look, then the group as JSON
     ROOT/__groups/billing/lock     the kernel lock; the file is empty
@@ -48,7 +49,7 @@ from phase2_groups.group_messages import (
 )
 from phase2_groups.group_state import Group, GroupLimits, State
 
-GROUPS_FOLDER = "__groups"
+GROUPS_FOLDER, LOCK = "__groups", "lock"
 VERSION = 1
 _FIRST_LINE = 64  # bytes, padded with spaces
 _REPLY_KEPT_MS = 60_000
@@ -84,6 +85,11 @@ class _Saved(msgspec.Struct):
     outbox: dict[str, _Kept] = {}
 
 
+def group_folder(root: str | os.PathLike[str], group_id: str) -> str:
+    """Where a group's files are; its name may have any characters."""
+    return os.path.join(os.fspath(root), GROUPS_FOLDER, quote(group_id, safe=" "))
+
+
 class GroupFiles:
     """One group, for one process; its threads may share it. See the module."""
 
@@ -104,10 +110,10 @@ class GroupFiles:
         self._offsets = offsets
         self._limits = limits
         self._events = events
-        folder = os.path.join(os.fspath(root), GROUPS_FOLDER, quote(group_id, safe=" "))
+        folder = group_folder(root, group_id)
         self._disk.mkdir(folder)
         self._path = os.path.join(folder, "state")
-        self._lock = self._disk.lock(os.path.join(folder, "lock"))
+        self._lock = self._disk.lock(os.path.join(folder, LOCK))
         self._mutex = threading.Lock()  # the kernel's lock is between processes
         self._closing = threading.Event()
 

@@ -27,8 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from craft2.clock import Clock, SystemClock
+from craft2.disk import RealDisk
 from craft2.errors import Craft2Error
 from craft2.events import Event, EventLog, read_events
 from phase2_groups.consumer import Consumer
@@ -36,6 +38,7 @@ from phase2_groups.consumer_config import ConsumerConfig
 from phase2_groups.consumer_errors import CommitRefused, RebalanceInProgress
 from phase2_groups.fetch_buffer import ConsumerRecord
 from phase2_groups.file_transport import FileTransport
+from phase2_groups.group_files import LOCK, group_folder
 from phase2_groups.group_messages import TopicPartition
 
 _REPORT_EVERY_S = 0.1
@@ -136,8 +139,35 @@ class WorkerPool:
         self._processes[name].wait()
 
     def pause(self, name: str) -> None:
-        """`kill -STOP`: it stands still, as in a long pause of its garbage collector."""
+        """`kill -STOP`: it stands still, as in a long pause of its garbage collector.
+
+        Not while it holds the group's lock, though: that would halt all the others, too.
+        """
         self._signal(name, signal.SIGSTOP, "paused")
+        process, never = self._processes[name], threading.Event()
+        while process.poll() is None:
+            if psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
+                self._clock.wait(never, 0.001)  # a signal takes a moment
+            elif self._lock_is_free():
+                return
+            else:
+                os.kill(process.pid, signal.SIGCONT)
+                self._clock.wait(never, 0.01)
+                os.kill(process.pid, signal.SIGSTOP)
+
+    def _lock_is_free(self) -> bool:
+        """Whether the group's lock can be had; others may hold it, but each only for a moment."""
+        folder = group_folder(self._root, str(self._settings["group_id"]))
+        os.makedirs(folder, exist_ok=True)
+        lock, never = RealDisk().lock(os.path.join(folder, LOCK)), threading.Event()
+        try:
+            for _ in range(50):
+                if lock.acquire(wait=False):
+                    return True
+                self._clock.wait(never, 0.01)
+            return False
+        finally:
+            lock.close()
 
     def resume(self, name: str) -> None:
         """`kill -CONT`: it goes on, and does not know that time has passed."""
