@@ -141,7 +141,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 class Store(msgspec.Struct, frozen=True, kw_only=True):
     """Write to the group's log, then say `Stored(number)`.
 
-    what: "offsets", those here; or "assignment", the group as it is now (`Group.metadata`).
+    what: "offsets", those here; or "assignment", the group as it is now.
     """
 
     number: int

@@ -18,7 +18,6 @@ Source: Kafka's `GroupMetadata` (the state names and allowed moves), KIP-345 (st
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
 
 import msgspec
 
@@ -143,25 +142,3 @@ class Group(msgspec.Struct, kw_only=True):
             at for at in (self.rebalance_deadline_ms, self.sync_deadline_ms) if at is not None
         ]
         return min(deadlines, default=None)
-
-    def metadata(self) -> dict[str, Any]:
-        """What outlives the coordinator: generation, protocol, members and their partitions."""
-        return {
-            "protocol_type": self.protocol_type or "",
-            "generation": self.generation,
-            "protocol": self.protocol,
-            "leader": self.leader or None,
-            "members": [
-                {
-                    "member_id": member.member_id,
-                    "group_instance_id": member.group_instance_id,
-                    "client_id": member.client_id,
-                    "client_host": member.client_host,
-                    "rebalance_timeout_ms": member.rebalance_timeout_ms,
-                    "session_timeout_ms": member.session_timeout_ms,
-                    "subscription": member.subscription(self.protocol),
-                    "assignment": member.assignment,
-                }
-                for member in self.members.values()
-            ],
-        }
