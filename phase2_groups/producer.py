@@ -6,11 +6,11 @@
 All decisions are in `producer_core`, which is pure; here are the lock, the thread, the clock and
 the waiting. `send` blocks only if the buffer is full, or to learn a topic's number of partitions.
 
->>> from phase2_groups.file_transport import FileTransport, create_topic
+>>> from phase2_groups.file_transport import create_topic
 >>> import tempfile
 >>> root = tempfile.mkdtemp()
 >>> create_topic(root, "flights", 4)
->>> with FileTransport(root) as files, Producer(ProducerConfig(), files) as producer:
+>>> with Producer(ProducerConfig(bootstrap_servers=f"file:{root}")) as producer:
 ...     producer.send("flights", "departed", key="UA").result()[:3]
 ('flights', 2, 0)
 
@@ -29,6 +29,7 @@ from craft2.clock import Clock, SystemClock
 from craft2.record_batch import encode_values
 from phase2_groups import bulk_send
 from phase2_groups.accumulator import Batch, Topic
+from phase2_groups.connect import connect
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import TopicPartition
 from phase2_groups.producer_config import (
@@ -57,20 +58,22 @@ class Producer:
 
     A topic that has grown is noticed when `partition` names one that is new.
 
-    transport: where to; it stays open when the producer closes.
+    transport: where to, and it stays open when the producer closes; the one that
+        `config.bootstrap_servers` names, if None.
     random: chance, for the sticky partition and the backoff; 0 <= random() < 1.
     """
 
     def __init__(
         self,
         config: ProducerConfig,
-        transport: Transport,
+        transport: Transport | None = None,
         *,
         clock: Clock | None = None,
         random: Callable[[], float] = random.random,
     ) -> None:
         self.config = config
-        self._transport = transport
+        self._owns_transport = transport is None
+        self._transport = transport or connect(config.bootstrap_servers)
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()  # guards what follows; never held while anything is sent
         self._room = threading.Condition(self._lock)  # memory was given back
@@ -305,6 +308,8 @@ class Producer:
         self._wake.set()
         if not left:
             self._sender.join()
+            if self._owns_transport:
+                self._transport.close()
 
     def __enter__(self) -> Producer:
         return self
