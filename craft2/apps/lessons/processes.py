@@ -1,6 +1,6 @@
 """Processes that a notebook starts, listens to, and kills.
 
-    worker = Worker(produce, root, 0, 500)     # a function of this module, in a process of its own
+    worker = Worker(produce, root, 0, 500)     # a function, in a process of its own
     worker.wait_for(100)                       # until it has acknowledged 100 things
     worker.kill()                              # kill -9
     worker.acks                                # all it acknowledged: a list of tuples of ints
@@ -15,6 +15,7 @@ is a pipe whose other end only the kernel holds.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import os
@@ -39,9 +40,10 @@ class WorkerError(Craft2Error):
 
 
 class Work(Protocol):
-    """A function that a worker can run: it takes numbers and paths and returns nothing."""
+    """A function of a module: it takes numbers and texts, and returns nothing."""
 
     __name__: str
+    __module__: str
     __call__: Callable[..., None]
 
 
@@ -55,10 +57,11 @@ class Worker:
         self.acks: list[tuple[int, ...]] = []
         self._reader: threading.Thread | None = None
         self._name = work.__name__
+        where = f"{work.__module__}:{work.__name__}"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (read when the worker has failed)
         self._process = subprocess.Popen(
             # -P keeps the notebook's folder off the module path: PYTHONPATH says whose code runs.
-            [sys.executable, "-P", "-m", __name__, str(limit_s), self._name, *map(str, arguments)],
+            [sys.executable, "-P", "-m", __name__, str(limit_s), where, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -299,32 +302,20 @@ def hashes(key: str) -> None:
     acknowledge(hash(key.encode()), murmur2(key.encode()))
 
 
-WORK: dict[str, Callable[..., None]] = {
-    work.__name__: work
-    for work in (
-        write_jsonl,
-        produce,
-        produce_steadily,
-        consume,
-        consume_in_tens,
-        consume_out_of_order,
-        hashes,
-    )
-}
-
-
 def _end_with_parent() -> None:
     os.read(0, 1)  # returns when the parent is gone, or has closed the pipe
     os._exit(2)
 
 
-def main(limit_s: str, name: str, *arguments: str) -> None:
-    """The worker's side: run one of `WORK`; arguments made of digits are numbers."""
+def main(limit_s: str, where: str, *arguments: str) -> None:
+    """The worker's side: run a module's function; arguments made of digits are numbers."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     limit = threading.Timer(float(limit_s), os._exit, (3,))
     limit.daemon = True
     limit.start()
-    WORK[name](*(int(text) if text.isdigit() else text for text in arguments))
+    module, _, name = where.partition(":")
+    work = getattr(importlib.import_module(module), name)
+    work(*(int(text) if text.isdigit() else text for text in arguments))
 
 
 if __name__ == "__main__":
