@@ -2,6 +2,8 @@
 
 from craft2.viz.lanes import Lanes, Mark, Span, lanes_of_group
 from craft2.viz.latency import latency_distribution
+from craft2.viz.lingering import batches_and_latency
+from craft2.viz.moves import moves_by_step
 from craft2.viz.over_time import lag_over_time, latency_over_time, rate_over_time
 from craft2.viz.player import Player, player
 from craft2.viz.segments import SegmentPicture, segment_map
@@ -16,12 +18,14 @@ __all__ = [
     "Player",
     "SegmentPicture",
     "Span",
+    "batches_and_latency",
     "bytes_by_batch_size",
     "lag_over_time",
     "lane_timeline",
     "lanes_of_group",
     "latency_distribution",
     "latency_over_time",
+    "moves_by_step",
     "partition_skew",
     "player",
     "rate_over_time",

@@ -72,6 +72,7 @@ def lanes_of_group(events: Iterable[Event]) -> Lanes:
     lanes: dict[str, list[Span]] = {}
     marks: list[Mark] = []
     lags: dict[str, float] = {}
+    assigned: set[str] = set()  # partitions that ever had an owner
     seconds, totals = [], []
 
     def close(lane: str, now: float, owner: str) -> None:
@@ -84,6 +85,7 @@ def lanes_of_group(events: Iterable[Event]) -> Lanes:
         lane = f"{event.topic}-{event.partition}"
         match event.kind:
             case "assigned":
+                assigned.add(lane)
                 close(event.who, now, IDLE)
                 if lane in open_spans:
                     close(lane, now, open_spans[lane][1])
@@ -104,8 +106,9 @@ def lanes_of_group(events: Iterable[Event]) -> Lanes:
                 marks.append(Mark(now, event.kind, f"{worker} {event.kind}", fault=True))
             case "progress":
                 lags[lane] = float(event.data.get("lag") or 0)
-                seconds.append(now)
-                totals.append(sum(lags.values()))
+                if assigned <= lags.keys():  # else the sum would lack some
+                    seconds.append(now)
+                    totals.append(sum(lags.values()))
     end = (ordered[-1].when_ms - zero) / 1000
     for lane, (_, owner) in list(open_spans.items()):
         close(lane, end, owner)

@@ -40,7 +40,7 @@ def lane_timeline(lanes: Lanes, title: str = "Who had which partition") -> Chart
         last = _lines_below(chart, axes, lanes)
     last.set_xlabel("seconds", fontsize=10, color=GREY)
     for one in dict.fromkeys((axes, last)):
-        one.set_xlim(0, max(0.1, lanes.end_s))
+        one.set_xlim(_begin_s(lanes), max(0.1, lanes.end_s))
     _mark(axes, lanes)
     handles = [axes.barh(0, 0, color=colour, label=who) for who, colour in colours.items()]
     if any(span.owner in lanes.grey for spans in lanes.lanes.values() for span in spans):
@@ -59,6 +59,12 @@ def lane_timeline(lanes: Lanes, title: str = "Who had which partition") -> Chart
     if words:
         chart.supxlabel("\n".join(words), x=0.02, ha="left", fontsize=9, color=GREY)
     return chart
+
+
+def _begin_s(lanes: Lanes) -> float:
+    """Shortly before anybody had anything: until then there is nothing to see."""
+    first = min((span.start_s for spans in lanes.lanes.values() for span in spans), default=0.0)
+    return max(0.0, first - 0.05 * (lanes.end_s - first))
 
 
 def _lines_below(chart: Figure, axes: Axes, lanes: Lanes) -> Axes:

@@ -58,7 +58,7 @@ def test_marks_are_generations_with_their_because_and_what_was_done_from_outside
 
 
 def test_lag_is_that_of_all_partitions():
-    assert lanes_of_group(history()).lines == {"all partitions": ([2, 2], [7, 10])}
+    assert lanes_of_group(history()).lines == {"all partitions": ([2], [10])}
 
 
 def test_the_picture_has_a_bar_a_span_and_every_because_in_words():

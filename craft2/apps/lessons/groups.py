@@ -9,13 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 from craft2.apps.ingestion.flights import flights
 from craft2.clock import SystemClock
+from craft2.disk import RealDisk
 from craft2.events import Event
+from phase1_file_queue.publish import publish
+from phase2_groups.committed_offsets import CommittedOffsets
 from phase2_groups.consumer import Consumer
 from phase2_groups.fetch_buffer import ConsumerRecord
 from phase2_groups.file_transport import FileTransport, create_topic
-from phase2_groups.group_messages import TopicPartition
+from phase2_groups.group_messages import OffsetToCommit, TopicPartition
 from phase2_groups.producer import Producer
 from phase2_groups.producer_config import ProducerConfig
+from phase2_groups.worker_pool import WorkerPool
 
 
 def fill_topic(
@@ -55,3 +59,40 @@ def reasons(events: Sequence[Event]) -> list[str]:
 def handle_slowly(record: ConsumerRecord) -> None:
     """A handler that takes a millisecond, as one that asks another service does."""
     SystemClock().wait(threading.Event(), 0.001)
+
+
+def commit_to_files(folder: str | os.PathLike[str], partitions: int) -> None:
+    """Commit an offset for each partition as in phase 1: a file each, replaced atomically."""
+    disk = RealDisk()
+    disk.mkdir(os.fspath(folder))
+    for number in range(partitions):
+        publish(disk, os.path.join(folder, f"flights-{number}.offset"), b"100\n")
+
+
+def commit_to_log(folder: str | os.PathLike[str], partitions: int) -> None:
+    """The same offsets as one commit to a log."""
+    offsets = CommittedOffsets(folder)
+    offsets.commit(
+        "billing", [("flights", number, OffsetToCommit(offset=100)) for number in range(partitions)]
+    )
+    offsets.close()
+
+
+def lag_of(events: Sequence[Event]) -> int:
+    """How much a group has still before it, as its members last reported; -1: nobody has."""
+    last = {(e.topic, e.partition): e for e in events if e.kind == "progress"}
+    return sum(int(event.data["lag"] or 0) for event in last.values()) if last else -1
+
+
+def time_to_drain(address: str, topic: str, members: int) -> float:
+    """Seconds that a new group of so many processes, a millisecond a record, takes for a topic.
+
+    From when each partition has an owner to when nothing is left.
+    """
+    group = f"{members}-members"
+    with WorkerPool(address, [topic], group, workers=members, handler=handle_slowly) as pool:
+        pool.wait_until(lambda: len(set(pool.owners().values())) == members)
+        clock = SystemClock()
+        began = clock.monotonic()
+        pool.wait_until(lambda: lag_of(pool.events()) == 0)
+        return clock.monotonic() - began
