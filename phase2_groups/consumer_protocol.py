@@ -12,7 +12,7 @@ do can be in one group with them.
     version, length of a string: int16    array, bytes: int32 and the elements    generation: int32
     partitions: array of (topic, array of int32)                   no bytes, no string: length -1
 
-A newer version only adds fields at the end, so an older reader reads what it knows.
+A newer version only adds fields at the end, so an older fields reads what it knows.
 
 >>> encode_subscription(Subscription(("t",)), version=0).hex(" ")
 '00 00 00 00 00 01 00 01 74 ff ff ff ff'
@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 from craft2.errors import Craft2Error
 from phase2_groups.assignors import Subscription, TopicPartition
+from phase2_groups.kafka_fields import Fields, opaque, string
 
 LATEST = 3  # the newest version of both
 
@@ -65,27 +66,27 @@ def encode_subscription(
     """The subscription in a version from 0 to 3; what that version has no field for is left out."""
     parts = [
         struct.pack(">hi", version, len(subscription.topics)),
-        *map(_string, sorted(subscription.topics)),
-        _bytes(user_data),
+        *map(string, sorted(subscription.topics)),
+        opaque(user_data),
     ]
     if version >= 1:
         parts.append(_partitions(sorted(subscription.owned)))
     if version >= 2:
         parts.append(struct.pack(">i", subscription.generation))
     if version >= 3:
-        parts.append(_string(rack_id))
+        parts.append(string(rack_id))
     return b"".join(parts)
 
 
 def decode_subscription(data: bytes) -> JoinMetadata:
     """Read a subscription of any version; raises BadConsumerProtocol if it is none."""
-    reader = _Reader(data)
-    version = reader.number("h")
-    topics = tuple(reader.string() or "" for _ in range(reader.number("i")))
-    user_data = reader.opaque()
-    owned = tuple(reader.partitions()) if version >= 1 else ()
-    generation = reader.number("i") if version >= 2 else -1
-    rack_id = reader.string() if version >= 3 else None
+    fields = _fields(data)
+    version = fields.number("h")
+    topics = tuple(fields.string() or "" for _ in range(fields.number("i")))
+    user_data = fields.opaque()
+    owned = tuple(_read_partitions(fields)) if version >= 1 else ()
+    generation = fields.number("i") if version >= 2 else -1
+    rack_id = fields.string() if version >= 3 else None
     return JoinMetadata(version, Subscription(topics, owned, generation), user_data, rack_id)
 
 
@@ -93,13 +94,13 @@ def encode_assignment(
     partitions: Iterable[TopicPartition], version: int = LATEST, user_data: bytes | None = None
 ) -> bytes:
     """The assignment of one member; its fields are the same in versions 0 to 3."""
-    return struct.pack(">h", version) + _partitions(partitions) + _bytes(user_data)
+    return struct.pack(">h", version) + _partitions(partitions) + opaque(user_data)
 
 
 def decode_assignment(data: bytes) -> SyncAssignment:
     """Read an assignment of any version; raises BadConsumerProtocol if it is none."""
-    reader = _Reader(data)
-    return SyncAssignment(reader.number("h"), reader.partitions(), reader.opaque())
+    fields = _fields(data)
+    return SyncAssignment(fields.number("h"), _read_partitions(fields), fields.opaque())
 
 
 def encode_sticky_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
@@ -112,20 +113,9 @@ def encode_sticky_user_data(owned: Iterable[TopicPartition], generation: int) ->
 
 def decode_sticky_user_data(data: bytes) -> tuple[list[TopicPartition], int]:
     """(owned, generation) from a sticky assignor's user data; -1 where old clients wrote none."""
-    reader = _Reader(data)
-    owned = reader.partitions()
-    return owned, reader.number("i") if reader.at < len(data) else -1
-
-
-def _string(text: str | None) -> bytes:
-    if text is None:
-        return struct.pack(">h", -1)
-    data = text.encode()
-    return struct.pack(">h", len(data)) + data
-
-
-def _bytes(data: bytes | None) -> bytes:
-    return struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
+    fields = _fields(data)
+    owned = _read_partitions(fields)
+    return owned, fields.number("i") if fields.at < len(data) else -1
 
 
 def _partitions(partitions: Iterable[TopicPartition]) -> bytes:
@@ -134,47 +124,23 @@ def _partitions(partitions: Iterable[TopicPartition]) -> bytes:
         numbers.setdefault(topic, []).append(number)
     parts = [struct.pack(">i", len(numbers))]
     for topic, several in numbers.items():
-        parts += [_string(topic), struct.pack(f">i{len(several)}i", len(several), *several)]
+        parts += [string(topic), struct.pack(f">i{len(several)}i", len(several), *several)]
     return b"".join(parts)
 
 
-class _Reader:
-    """Reads one field after the other from `at` on."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.at = 0
-
-    def number(self, form: str) -> int:
-        return int(struct.unpack(">" + form, self._take(struct.calcsize(">" + form)))[0])
-
-    def string(self) -> str | None:
-        length = self.number("h")
-        try:
-            return None if length < 0 else self._take(length).decode()
-        except UnicodeDecodeError:
-            raise self._error("text that is not UTF-8") from None
-
-    def opaque(self) -> bytes | None:
-        length = self.number("i")
-        return None if length < 0 else self._take(length)
-
-    def partitions(self) -> list[TopicPartition]:
-        found: list[TopicPartition] = []
-        for _ in range(self.number("i")):
-            topic = self.string() or ""
-            found += [(topic, self.number("i")) for _ in range(self.number("i"))]
-        return found
-
-    def _take(self, length: int) -> bytes:
-        end = self.at + length
-        if end > len(self._data):
-            raise self._error(f"{length} more bytes were to come")
-        taken, self.at = self._data[self.at : end], end
-        return taken
-
-    def _error(self, problem: str) -> BadConsumerProtocol:
+def _fields(data: bytes) -> Fields:
+    def error(problem: str) -> BadConsumerProtocol:
         return BadConsumerProtocol(
-            f"no consumer protocol message: {problem} at byte {self.at} of {len(self._data)}",
+            f"no consumer protocol message: {problem}",
             "let only members of the protocol type 'consumer' join this group",
         )
+
+    return Fields(data, error)
+
+
+def _read_partitions(fields: Fields) -> list[TopicPartition]:
+    found: list[TopicPartition] = []
+    for _ in range(fields.number("i")):
+        topic = fields.string() or ""
+        found += [(topic, fields.number("i")) for _ in range(fields.number("i"))]
+    return found

@@ -14,9 +14,8 @@ The group itself is a record too, written when a generation has its assignment:
              string member id   string? instance id   string client id   string client host
              int32 rebalance timeout   int32 session timeout   bytes subscription   bytes assignment
 
-Numbers are big-endian; a string is an int16 length and UTF-8 (`string?`: length -1 is null); bytes
-have an int32 length. A later record for a key replaces the earlier one, and a null value deletes
-it: that is what allows the log to be compacted.
+`string?` may be null; `kafka_fields` says how all these are written. A later record for a key
+replaces the earlier one, and a null value deletes it: that is what allows the log to be compacted.
 
 >>> key = offset_key("billing", "flights", 2)
 >>> read_key(key)
@@ -35,6 +34,7 @@ from typing import NamedTuple
 from craft2.errors import Craft2Error
 from phase2_groups.group_messages import OffsetToCommit
 from phase2_groups.group_state import Group
+from phase2_groups.kafka_fields import Fields, opaque, string
 
 _OFFSET_KEY, _GROUP_KEY = 1, 2
 _VALUE_VERSION = 3
@@ -58,115 +58,86 @@ class GroupKey(NamedTuple):
     group: str
 
 
-def _string(text: str | None) -> bytes:
-    if text is None:
-        return b"\xff\xff"
-    data = text.encode()
-    return struct.pack(">h", len(data)) + data
+def _fields(data: bytes) -> Fields:
+    def error(problem: str) -> BadOffsetRecord:
+        return BadOffsetRecord(
+            f"no record of __consumer_offsets: {problem} ({data[:60]!r})",
+            "craft2 inspect shows the record; it is not in Kafka's format",
+        )
+
+    return Fields(data, error)
 
 
-def _bytes(data: bytes) -> bytes:
-    return struct.pack(">i", len(data)) + data
-
-
-class _Reader:
-    """Takes fields off the front of some bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
-
-    def number(self, form: str) -> int:
-        size = struct.calcsize(form)
-        (value,) = struct.unpack(form, self.raw(size))
-        return int(value)
-
-    def raw(self, size: int) -> bytes:
-        piece = self._data[self._at : self._at + size]
-        if size < 0 or len(piece) < size:
-            raise BadOffsetRecord(
-                f"{size} bytes expected at byte {self._at} of {self._data[:60]!r}",
-                "craft2 inspect shows the record; it is not in Kafka's format",
-            )
-        self._at += size
-        return piece
-
-    def string(self) -> str | None:
-        size = self.number(">h")
-        return None if size < 0 else self.raw(size).decode()
-
-    def text(self) -> str:
-        return self.string() or ""
-
-    def version(self, *known: int) -> int:
-        version = self.number(">h")
-        if version not in known:
-            raise BadOffsetRecord(
-                f"version {version} of a record in __consumer_offsets",
-                f"this program reads the versions {', '.join(map(str, known))}: use a newer one",
-            )
-        return version
+def _version(fields: Fields, *known: int) -> int:
+    version = fields.number("h")
+    if version not in known:
+        raise BadOffsetRecord(
+            f"version {version} of a record in __consumer_offsets",
+            f"this program reads the versions {', '.join(map(str, known))}: use a newer one",
+        )
+    return version
 
 
 def offset_key(group: str, topic: str, partition: int) -> bytes:
     """The key of a committed offset."""
     head = struct.pack(">h", _OFFSET_KEY)
-    return head + _string(group) + _string(topic) + struct.pack(">i", partition)
+    return head + string(group) + string(topic) + struct.pack(">i", partition)
 
 
 def offset_value(commit: OffsetToCommit, time_ms: int) -> bytes:
     """The value of a committed offset."""
     head = struct.pack(">hqi", _VALUE_VERSION, commit.offset, commit.leader_epoch)
-    return head + _string(commit.metadata) + struct.pack(">q", time_ms)
+    return head + string(commit.metadata) + struct.pack(">q", time_ms)
 
 
 def group_key(group: str) -> bytes:
     """The key of a group's own record."""
-    return struct.pack(">h", _GROUP_KEY) + _string(group)
+    return struct.pack(">h", _GROUP_KEY) + string(group)
 
 
 def group_value(group: Group, time_ms: int) -> bytes:
     """The value of a group's own record."""
     parts = [
         struct.pack(">h", _VALUE_VERSION),
-        _string(group.protocol_type or ""),
+        string(group.protocol_type or ""),
         struct.pack(">i", group.generation),
-        _string(group.protocol),
-        _string(group.leader or None),
+        string(group.protocol),
+        string(group.leader or None),
         struct.pack(">qi", time_ms, len(group.members)),
     ]
     for member in group.members.values():
         parts += [
-            _string(member.member_id),
-            _string(member.group_instance_id),
-            _string(member.client_id),
-            _string(member.client_host),
+            string(member.member_id),
+            string(member.group_instance_id),
+            string(member.client_id),
+            string(member.client_host),
             struct.pack(">ii", member.rebalance_timeout_ms, member.session_timeout_ms),
-            _bytes(member.subscription(group.protocol)),
-            _bytes(member.assignment),
+            opaque(member.subscription(group.protocol)),
+            opaque(member.assignment),
         ]
     return b"".join(parts)
 
 
 def read_key(key: bytes) -> OffsetKey | GroupKey:
     """What a record is about. Raises BadOffsetRecord."""
-    reader = _Reader(key)
-    if reader.version(0, _OFFSET_KEY, _GROUP_KEY) == _GROUP_KEY:
-        return GroupKey(reader.text())
-    return OffsetKey(reader.text(), reader.text(), reader.number(">i"))
+    fields = _fields(key)
+    if _version(fields, 0, _OFFSET_KEY, _GROUP_KEY) == _GROUP_KEY:
+        return GroupKey(fields.string() or "")
+    return OffsetKey(fields.string() or "", fields.string() or "", fields.number("i"))
 
 
 def read_offset(value: bytes) -> OffsetToCommit:
     """The committed offset in a value. Raises BadOffsetRecord."""
-    reader = _Reader(value)
-    version = reader.version(0, 1, 2, 3)
-    offset = reader.number(">q")
-    epoch = reader.number(">i") if version == 3 else -1
-    return OffsetToCommit(offset=offset, leader_epoch=epoch, metadata=reader.text())
+    fields = _fields(value)
+    version = _version(fields, 0, 1, 2, 3)
+    offset = fields.number("q")
+    epoch = fields.number("i") if version == 3 else -1
+    return OffsetToCommit(offset=offset, leader_epoch=epoch, metadata=fields.string() or "")
 
 
 def read_generation(value: bytes) -> int:
     """The generation in a group's value. Raises BadOffsetRecord."""
-    reader = _Reader(value)
-    reader.version(0, 1, 2, 3)
-    reader.string()
-    return reader.number(">i")
+    fields = _fields(value)
+    _version(fields, 0, 1, 2, 3)
+    fields.string()
+    return fields.number("i")
