@@ -30,16 +30,15 @@ from craft2.events import Emitter
 from phase2_groups.connect import connect
 from phase2_groups.consumer_config import ConsumerConfig
 from phase2_groups.consumer_errors import (
-    CommitRefused,
     ConsumerClosed,
     ConsumerError,
     NoOffset,
     NotAssigned,
-    RebalanceInProgress,
     UnknownTopic,
+    raise_commit_error,
 )
 from phase2_groups.error_codes import ErrorCode
-from phase2_groups.fetch_buffer import ConsumerRecord, FetchBuffer
+from phase2_groups.fetch_buffer import ConsumerRecord, FetchBuffer, one_table
 from phase2_groups.group_member import GroupMember, commit_error
 from phase2_groups.group_messages import Commit, OffsetToCommit, TopicPartition
 from phase2_groups.membership import Tell
@@ -172,7 +171,7 @@ class Consumer:
         `craft2.record_arrow.decode_arrow`: offset, timestamp, key, value, headers.
         """
         tables = self._poll(timeout_ms, self._buffer.take_arrow)
-        return _one_table(tables) if tables else None
+        return one_table(tables) if tables else None
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records for ever, one at a time; `wakeup` from another thread ends it."""
@@ -382,7 +381,9 @@ class Consumer:
                 )
             wanted.append((topic, number, offset))
         if wanted:
-            self._raise_commit_error(self._commit(wanted))
+            raise_commit_error(
+                self._commit(wanted), self.config.group_id, self.config.group_instance_id
+            )
 
     def committed(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -409,24 +410,6 @@ class Consumer:
         positions = self._buffer.positions()
         if positions:
             self._commit([(*p, OffsetToCommit(offset=at)) for p, at in positions.items()])
-
-    def _raise_commit_error(self, error: ErrorCode) -> None:
-        group = f"group {self.config.group_id!r}"
-        if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-            raise CommitRefused(
-                f"{group} has moved on without this member ({error.name}): its partitions were "
-                f"given to others, who start from the last commit",
-                "poll again; make max_poll_interval_ms longer, or handle fewer records a poll",
-            )
-        if error is ErrorCode.REBALANCE_IN_PROGRESS:
-            raise RebalanceInProgress(f"{group} is rebalancing", "poll, then commit again")
-        if error is ErrorCode.FENCED_INSTANCE_ID:
-            raise CommitRefused(
-                f"another consumer of {group} runs as {self.config.group_instance_id!r}",
-                "give each consumer a group_instance_id of its own",
-            )
-        if error:
-            raise ConsumerError(f"{group} did not store the commit: {error.name}", "try again")
 
     # The end.
 
@@ -487,19 +470,3 @@ class Consumer:
                     f"name one of its own, as (topic, number): {mine or 'it has none yet'}",
                 )
         return list(partitions) or sorted(self._buffer.partitions())
-
-
-def _one_table(tables: list[tuple[TopicPartition, pa.Table]]) -> pa.Table:
-    """The tables of several partitions as one, which says whose each row is."""
-    import pyarrow as pa
-
-    topics = sorted({topic for (topic, _), _ in tables})
-    parts = []
-    for (topic, number), table in tables:
-        rows = table.num_rows
-        where = pa.array([topics.index(topic)]).take(pa.nulls(rows, pa.int32()).fill_null(0))
-        topic_column = pa.DictionaryArray.from_arrays(where.cast(pa.int32()), topics)
-        partition_column = pa.nulls(rows, pa.int32()).fill_null(number)
-        columns = [topic_column, partition_column, *table.columns]
-        parts.append(pa.table(columns, names=["topic", "partition", *table.column_names]))
-    return pa.concat_tables(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from craft2.errors import Craft2Error
+from phase2_groups.error_codes import ErrorCode
 
 
 class ConsumerError(Craft2Error):
@@ -31,3 +32,23 @@ class CommitRefused(ConsumerError):
 
 class RebalanceInProgress(ConsumerError):
     """The commit cannot be taken just now; after the next `poll` it can."""
+
+
+def raise_commit_error(error: ErrorCode, group_id: str, group_instance_id: str | None) -> None:
+    """Raise what a group's answer to a commit means; nothing if it is NONE."""
+    group = f"group {group_id!r}"
+    if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+        raise CommitRefused(
+            f"{group} has moved on without this member ({error.name}): its partitions were "
+            f"given to others, who start from the last commit",
+            "poll again; make max_poll_interval_ms longer, or handle fewer records a poll",
+        )
+    if error is ErrorCode.REBALANCE_IN_PROGRESS:
+        raise RebalanceInProgress(f"{group} is rebalancing", "poll, then commit again")
+    if error is ErrorCode.FENCED_INSTANCE_ID:
+        raise CommitRefused(
+            f"another consumer of {group} runs as {group_instance_id!r}",
+            "give each consumer a group_instance_id of its own",
+        )
+    if error:
+        raise ConsumerError(f"{group} did not store the commit: {error.name}", "try again")

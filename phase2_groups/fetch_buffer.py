@@ -189,3 +189,19 @@ class FetchBuffer:
 
 def _buffered(state: _Partition) -> bool:
     return bool(state.data) or state.batches is not None or bool(state.records)
+
+
+def one_table(tables: list[tuple[TopicPartition, pa.Table]]) -> pa.Table:
+    """The tables of several partitions as one, which says whose each row is."""
+    import pyarrow as pa
+
+    topics = sorted({topic for (topic, _), _ in tables})
+    parts = []
+    for (topic, number), table in tables:
+        rows = table.num_rows
+        where = pa.array([topics.index(topic)]).take(pa.nulls(rows, pa.int32()).fill_null(0))
+        topic_column = pa.DictionaryArray.from_arrays(where.cast(pa.int32()), topics)
+        partition_column = pa.nulls(rows, pa.int32()).fill_null(number)
+        columns = [topic_column, partition_column, *table.columns]
+        parts.append(pa.table(columns, names=["topic", "partition", *table.column_names]))
+    return pa.concat_tables(parts)
