@@ -49,7 +49,7 @@ def describe_difference(got: object, expected: object) -> str:
     """How two values differ, in a few words; empty if their reprs say it all."""
     if type(got) is not type(expected):
         return f"a {type(got).__name__} instead of a {type(expected).__name__}"
-    if isinstance(got, int) and isinstance(expected, int):
+    if type(got) is int and isinstance(expected, int):
         return f"got - expected: {got - expected:+d}"
     if isinstance(got, (str, bytes, list, tuple)) and isinstance(expected, Sequence):
         pairs = zip(got, expected, strict=False)

@@ -25,7 +25,7 @@ from craft2.course.exercises import EXERCISES
 from craft2.course.predictions import prediction_ids
 
 _COLUMN = 30  # characters of a table's cell
-COLUMNS = ("edition", "exercise", "title", "status", "asked", "expected", "got", "hint")
+COLUMNS = ("edition", "exercise", "title", "status", "asked", "expected", "got", "difference", "hint")
 RECORDED, NOT_RECORDED = "recorded", "not recorded"  # a prediction is neither right nor wrong
 _STYLE = {PASSED: "green", FAILED: "red", NOT_STARTED: "dim", RECORDED: "", NOT_RECORDED: "dim"}
 
@@ -50,6 +50,7 @@ def grade(folders: Iterable[Path], notebooks: Path | None = None) -> Iterator[di
                     "asked": verdict.field,
                     "expected": verdict.expected,
                     "got": verdict.got,
+                    "difference": verdict.difference,
                     "hint": verdict.hint if verdict.status == FAILED else "",
                 }
             yield from _predictions(edition, asked)
@@ -102,7 +103,7 @@ def print_table(rows: Iterable[dict[str, str]], console: Console | None = None) 
             )
         console.print(table)
         for row in of_edition:
-            for column in ("asked", "expected", "got", "hint"):
+            for column in ("asked", "expected", "got", "difference", "hint"):
                 told = column in ("expected", "got") and _is_short(row[column])
                 if row["status"] == FAILED and row[column] and not told:
                     text = Text(f"{row['exercise']} {column}: {row[column]}")
