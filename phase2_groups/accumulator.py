@@ -292,12 +292,13 @@ class Accumulator:
 
     # Batches go out.
 
+    # EXERCISE 12.1 the drain
     def drain(self, now_ms: int) -> list[Batch]:
-        """The batches of the next request: at most one of each partition, oldest first.
+        """The batches of the next request: at most one of each partition, in the order of the turn.
 
-        `self.busy.values()` are the lanes with batches. The next batch of a lane is the first one
-        in `lane.batches` that is not `in_flight` (it may have been sent before, and failed). It
-        goes, unless
+        `self.busy` maps `lane.name` to lane: all lanes with batches, whose turn it is first. The
+        next batch of a lane is the first one in `lane.batches` that is not `in_flight` (it may have
+        been sent before, and failed). It goes, unless
 
         - the lane has `lane.max_in_flight` batches in flight already (`lane.in_flight`);
         - the batch backs off: it must not be sent again before `retry_at_ms`. What is behind it
@@ -309,8 +310,9 @@ class Accumulator:
         the first one goes in any case. The first one that does not fit ends the request. So that
         it comes first next time, the lanes in the request move to the end of `self.busy`.
 
-        A batch that goes is `in_flight`, counts in `lane.in_flight`, has one of its `attempts`.
+        A batch that goes is `in_flight`, counts in `lane.in_flight`, has one more of `attempts`.
         """
+        # BEGIN SOLUTION
         request: list[Batch] = []
         room = self.config.max_request_size
         for lane in list(self.busy.values()):
@@ -332,6 +334,7 @@ class Accumulator:
             lane.in_flight += 1
             self.busy[lane.name] = self.busy.pop(lane.name)
         return request
+        # END SOLUTION
 
     def next_moment(self, now_ms: int) -> int | None:
         """When `drain` or `expired` may find more than now, if nothing else happens until then."""

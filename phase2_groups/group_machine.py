@@ -235,19 +235,26 @@ class GroupMachine(Rebalancing):
         storing = Storing(token=commit.token, partitions=partitions)
         self._store(storing, "offsets", commit.offsets)
 
+    # EXERCISE 13.3 a stale commit
     def _fence(self, request: Member) -> ErrorCode:
-        """Whether a request comes from a member of the present generation; NONE if it does.
+        """What is wrong with a request that only a member of this generation may send; else NONE.
 
-        `request` has a member_id, a generation and perhaps a group_instance_id. First of all
-        `self._unknown(member_id, group_instance_id)` says with an error code (else NONE) that it
-        is nobody's. A member that does exist may still speak for a generation that has passed: it
-        slept through a rebalance, and what was its own may by now be another's. The answer to it is
-        ILLEGAL_GENERATION.
+        request: with a `member_id`, a `generation` and a `group_instance_id` (None: not static).
+
+        First comes the question whether the sender is anybody at all. `self._unknown(member_id,
+        group_instance_id)` answers it with an ErrorCode: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID if
+        another has come in the place of this static member, or NONE.
+
+        A member that does exist may still speak for a generation other than that of `self.group`:
+        it slept through a rebalance, and what was its own may by now be another's. The answer to it
+        is ILLEGAL_GENERATION. Nothing is changed here, and the state of the group plays no part.
         """
+        # BEGIN SOLUTION
         error = self._unknown(request.member_id, request.group_instance_id)
         if not error and request.generation != self.group.generation:
             return ErrorCode.ILLEGAL_GENERATION
         return error
+        # END SOLUTION
 
     def _unknown(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
         group = self.group

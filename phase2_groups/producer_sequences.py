@@ -108,6 +108,7 @@ class ProducerSequences:
             return None
         return self._check_sequence(known, header)
 
+    # EXERCISE 13.1 a batch that comes twice
     def _check_sequence(self, known: Known, header: BatchHeader) -> AppendResult | None:
         """What to do with a batch of a producer that has batches in this log.
 
@@ -120,9 +121,11 @@ class ProducerSequences:
         of the first time if it is one of `known.batches` again: the same first sequence, and as
         many records. Raises InvalidProducerEpoch for an epoch older than the known one. A newer
         epoch begins again, and it begins with sequence 0. Raises OutOfOrderSequence for all else.
+        An error takes two texts: what is wrong (with the sequence that was expected), what to do.
 
         Nothing is changed here: `update` comes when the batch is in the log.
         """
+        # BEGIN SOLUTION
         if header.producer_epoch < known.epoch:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id} has epoch {header.producer_epoch} in this batch, "
@@ -144,6 +147,7 @@ class ProducerSequences:
                 "send the batches before this one first",
             )
         return None
+        # END SOLUTION
 
     def update(self, header: BatchHeader) -> None:
         """A batch, with its final offsets, is in the log."""

@@ -108,6 +108,7 @@ def _rightly_owned(
     return owned
 
 
+# EXERCISE 11.1 even, with few moves
 def _assign_equal(
     everything: Sequence[TopicPartition], owned: Mapping[str, Sequence[TopicPartition]]
 ) -> Assignment:
@@ -122,6 +123,7 @@ def _assign_equal(
     assignments that are so, this one leaves the most partitions with the member that owns them.
     `owned` stays as it is. The answer depends on the arguments alone (no sets in a random order).
     """
+    # BEGIN SOLUTION
     share, extra = divmod(len(everything), len(owned))
     quota = dict.fromkeys(owned, share)
     # One more for `extra` of them, and first for those who have it already.
@@ -137,8 +139,10 @@ def _assign_equal(
             if len(assignment[member]) < quota[member]:
                 in_turn.append(member)
     return assignment
+    # END SOLUTION
 
 
+# EXERCISE 11.2 revoke first
 def _revoke_first(
     wanted: Mapping[str, Sequence[TopicPartition]],
     owned: Mapping[str, Collection[TopicPartition]],
@@ -157,11 +161,9 @@ def _revoke_first(
     does not own only if that is certain to have no reader. Everything else waits for the next
     round: nobody has it in this one.
     """
+    # BEGIN SOLUTION
     return {
-        member: [
-            partition
-            for partition in partitions
-            if partition in owned[member] or partition not in claimed
-        ]
-        for member, partitions in wanted.items()
+        member: [each for each in mine if each in owned[member] or each not in claimed]
+        for member, mine in wanted.items()
     }
+    # END SOLUTION

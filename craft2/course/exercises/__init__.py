@@ -5,9 +5,15 @@ from __future__ import annotations
 from craft2.course.exercises import (
     a_keys_partition,
     atomic_publish,
+    even_assignment,
     group_commit,
+    offset_with_result,
+    revoke_first,
     safe_offset,
+    sent_twice,
     sparse_lookup,
+    stale_commit,
+    the_drain,
     the_tick,
     torn_tail,
 )
@@ -24,6 +30,12 @@ EXERCISES: dict[str, Exercise] = {
         sparse_lookup,
         torn_tail,
         the_tick,
+        even_assignment,
+        revoke_first,
+        the_drain,
+        sent_twice,
+        offset_with_result,
+        stale_commit,
     )
 }
 
