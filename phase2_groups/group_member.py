@@ -107,8 +107,7 @@ class GroupMember:
         error = commit_error(reply)
         if error:
             with self._lock:
-                if request.generation == self._core.generation:
-                    self._core.commit_refused(error)
+                error = self._core.commit_refused(request, error)
         return error
 
     def close(self, reason: str) -> None:

@@ -36,6 +36,7 @@ from phase2_groups.consumer_protocol import (
 )
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import (
+    Commit,
     Heartbeat,
     Join,
     Leave,
@@ -235,10 +236,22 @@ class Membership:
         """Not about a generation that we have left behind ourselves meanwhile."""
         return not isinstance(request, Heartbeat) or request.generation == self.generation
 
-    def commit_refused(self, error: ErrorCode) -> None:
-        """A commit was refused: perhaps the group has gone on without us."""
-        if error is ErrorCode.UNKNOWN_MEMBER_ID or error is ErrorCode.ILLEGAL_GENERATION:
+    def commit_refused(self, commit: Commit, error: ErrorCode) -> ErrorCode:
+        """A commit was refused: perhaps the group has gone on without us. What to tell who asked.
+
+        It has not if we are joining: then the next generation has begun, and the answer to our join
+        is still on its way, or came after this commit was sent. A cooperative member keeps what it
+        has meanwhile, and commits later.
+        """
+        joins = self.state is not MemberState.STABLE or commit.generation != self.generation
+        if error is ErrorCode.ILLEGAL_GENERATION and joins:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        if commit.generation == self.generation and error in (
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.ILLEGAL_GENERATION,
+        ):
             self._lose(keep_id=error is ErrorCode.ILLEGAL_GENERATION)
+        return error
 
     # Joining.
 

@@ -25,7 +25,8 @@ from craft2.course.exercises import EXERCISES
 from craft2.course.predictions import prediction_ids
 
 _COLUMN = 30  # characters of a table's cell
-COLUMNS = ("edition", "exercise", "title", "status", "asked", "expected", "got", "difference", "hint")
+ASKED = ("asked", "expected", "got", "difference", "hint")
+COLUMNS = ("edition", "exercise", "title", "status", *ASKED)
 RECORDED, NOT_RECORDED = "recorded", "not recorded"  # a prediction is neither right nor wrong
 _STYLE = {PASSED: "green", FAILED: "red", NOT_STARTED: "dim", RECORDED: "", NOT_RECORDED: "dim"}
 
@@ -103,7 +104,7 @@ def print_table(rows: Iterable[dict[str, str]], console: Console | None = None) 
             )
         console.print(table)
         for row in of_edition:
-            for column in ("asked", "expected", "got", "difference", "hint"):
+            for column in ASKED:
                 told = column in ("expected", "got") and _is_short(row[column])
                 if row["status"] == FAILED and row[column] and not told:
                     text = Text(f"{row['exercise']} {column}: {row[column]}")

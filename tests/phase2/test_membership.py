@@ -11,7 +11,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_machine import GroupMachine
-from phase2_groups.group_messages import Happened, Heartbeat, Reply, Store, Stored, Tick
+from phase2_groups.group_messages import (
+    Commit,
+    Happened,
+    Heartbeat,
+    Reply,
+    Store,
+    Stored,
+    Tick,
+)
 from phase2_groups.group_state import Group, GroupLimits, State
 from phase2_groups.membership import (
     FencedInstance,
@@ -311,15 +319,41 @@ TestMembers = Members.TestCase
 TestMembers.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
+def commit_of(core, generation=None):
+    generation = core.generation if generation is None else generation
+    return Commit(token="c", member_id=core.member_id, generation=generation, offsets=())
+
+
 def test_a_member_of_an_old_generation_joins_again_as_who_it_was():
     world = World(t=2)
     world.add("a")
     world.settle()
     core = world.members["a"]
     member_id = core.member_id
-    core.commit_refused(ErrorCode.ILLEGAL_GENERATION)
+    told = core.commit_refused(commit_of(core), ErrorCode.ILLEGAL_GENERATION)
+    assert told is ErrorCode.ILLEGAL_GENERATION
     assert core.member_id == member_id
     assert core.next_tell().kind == "lost"
+
+
+def test_a_commit_that_crosses_the_next_generation_loses_nothing():
+    world = World(t=2)
+    world.add("a", "cooperative-sticky")
+    world.settle()
+    core = world.members["a"]
+    commit, owned = commit_of(core), core.owned
+    core.subscribe(("t", "u"))
+    assert core.next_tell() is None
+    join = core.next_ask(world.now)  # the next generation may begin now, before a knows of it
+    told = core.commit_refused(commit, ErrorCode.ILLEGAL_GENERATION)
+    assert told is ErrorCode.REBALANCE_IN_PROGRESS
+    world.partitions["u"] = 1
+    world.send("a", join)
+    world.settle()
+    told = core.commit_refused(commit, ErrorCode.ILLEGAL_GENERATION)
+    assert told is ErrorCode.REBALANCE_IN_PROGRESS
+    assert owned < core.owned
+    assert [kind for _, kind, _ in world.tells] == ["assigned", "assigned"]
 
 
 def test_nothing_is_asked_while_the_application_has_to_be_told_something():
@@ -327,7 +361,7 @@ def test_nothing_is_asked_while_the_application_has_to_be_told_something():
     world.add("a", "cooperative-sticky")
     world.settle()
     core = world.members["a"]
-    core.commit_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    core.commit_refused(commit_of(core), ErrorCode.UNKNOWN_MEMBER_ID)
     assert core.next_ask(world.now) is None
     core.told(core.next_tell())
     assert core.next_ask(world.now) is not None
