@@ -328,8 +328,9 @@ class Producer:
         try:
             self._send_until_closed()
         except BaseException as error:  # whoever waits for a record must hear of it
-            with self._lock:
+            with self._lock:  # in one step: what came in between would never be sent
                 self._core.fail(f"its thread ended with {error!r}")
+                self._refusal = self._refusal or self._core.failed
             self._tell()
             raise
 

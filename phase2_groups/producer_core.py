@@ -263,4 +263,4 @@ def _words(answer: Produced) -> str:
 
 def _records(batch: Batch) -> str:
     topic, partition = batch.lane.name
-    return f"{batch.count} records for partition {topic}-{partition}"
+    return f"{batch.count or len(batch.timestamps)} records for partition {topic}-{partition}"

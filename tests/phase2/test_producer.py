@@ -261,6 +261,30 @@ def test_if_the_senders_thread_dies_those_who_wait_hear_of_it():
 # Topics.
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_who_sends_while_the_senders_thread_dies_is_refused_and_does_not_wait_for_ever():
+    def die(now_ms):
+        raise MemoryError("no more")
+
+    with producing() as (made, _):
+        tell, outcome = made._tell, []
+
+        def just_before_the_others_hear_of_it():
+            if made._core.failed is not None and not outcome:
+                try:
+                    outcome.append(made.send("t", b"too late"))
+                except ProducerFailed as error:
+                    outcome.append(error)
+            tell()
+
+        made._tell = just_before_the_others_hear_of_it
+        made.send("t", b"so that the topic is known").result()
+        made._core.take = die
+        made._wake.set()
+        made._sender.join(SOON)
+        assert [type(one) for one in outcome] == [ProducerFailed]
+
+
 def test_an_unknown_topic_is_waited_for_and_a_topic_may_grow():
     with producing(max_block_ms=0) as (made, transport):
         with pytest.raises(UnknownTopic, match="topic 'u' cannot be found"):
