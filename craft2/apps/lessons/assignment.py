@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from craft2.apps.lessons.groups import handle_slowly, lag_of
 from craft2.events import Event
 from phase2_groups.assignors import Assignment, Subscription, assignor
 from phase2_groups.file_transport import FileTransport
 from phase2_groups.group_messages import TopicPartition
 from phase2_groups.transport import LATEST
+from phase2_groups.worker_pool import WorkerPool
 
 
 def rebalanced(
@@ -99,3 +102,32 @@ def records_by_partition(root: str | os.PathLike[str], topic: str) -> dict[Topic
         count = files.metadata([topic])[topic]
         found = files.list_offsets({(topic, number): LATEST for number in range(count)})
         return {partition: listed.offset for partition, listed in found.items()}
+
+
+def grow_group(
+    address: str, topic: str, strategy: str, before: int, after: int
+) -> tuple[list[Event], int]:
+    """A group of processes that share a topic, and then become more.
+
+    Returns its events, and how many of them are older than the growth. It reads on for a moment
+    after it, so that there is something to see.
+    """
+    settings: dict[str, Any] = {
+        "max_poll_records": 50,
+        "partition_assignment_strategy": [strategy],
+    }
+    with WorkerPool(
+        address, [topic], strategy, workers=before, handler=handle_slowly, **settings
+    ) as pool:
+
+        def shared_by(members: int) -> bool:
+            owners = pool.owners()
+            return len(set(owners.values())) == members and lag_of(pool.events()) > 0
+
+        pool.wait_until(lambda: shared_by(before))
+        events = len(pool.events())
+        pool.add(after - before)
+        pool.wait_until(lambda: shared_by(after))
+        enough = lag_of(pool.events()) - 1_000
+        pool.wait_until(lambda: lag_of(pool.events()) < enough)
+        return pool.events(), events

@@ -27,11 +27,16 @@ class Sent(NamedTuple):
 
 
 def send_flights(
-    root: str, topic: str, count: int, per_second: float | None = None, **settings: Any
+    root: str,
+    topic: str,
+    count: int,
+    per_second: float | None = None,
+    wait_for_each: bool = False,
+    **settings: Any,
 ) -> Sent:
-    """Send flights without keys to a new topic of four partitions, acks=1; as fast as possible, or
-    at a rate.
+    """Send flights without keys to a new topic of four partitions, acks=1.
 
+    per_second: None: as fast as possible. wait_for_each: for its acknowledgement before the next.
     settings: of the ProducerConfig.
     """
     create_topic(root, topic, 4)
@@ -49,7 +54,9 @@ def send_flights(
             def acknowledged(_: object, error: object, sent: float = sent) -> None:
                 latencies.append((clock.monotonic() - sent) * 1000)
 
-            producer.send(topic, value, on_delivery=acknowledged)
+            future = producer.send(topic, value, on_delivery=acknowledged)
+            if wait_for_each:
+                future.result()
         producer.flush()
         seconds = clock.monotonic() - began
         return Sent(seconds, latencies, producer.metrics().batches_sent)

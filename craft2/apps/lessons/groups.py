@@ -6,6 +6,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from craft2.apps.ingestion.flights import flights
 from craft2.clock import SystemClock
@@ -96,3 +97,19 @@ def time_to_drain(address: str, topic: str, members: int) -> float:
         began = clock.monotonic()
         pool.wait_until(lambda: lag_of(pool.events()) == 0)
         return clock.monotonic() - began
+
+
+def record_a_story(address: str, topic: str) -> list[Event]:
+    """Two members share a topic, a third one joins, one is killed, and the rest reads to the end.
+
+    Returns what happened.
+    """
+    settings: dict[str, Any] = {"handler": handle_slowly, "max_poll_records": 50}
+    with WorkerPool(address, [topic], "story", workers=2, **settings) as pool:
+        pool.wait_until(lambda: len(set(pool.owners().values())) == 2)
+        pool.add()
+        pool.wait_until(lambda: len(set(pool.owners().values())) == 3)
+        pool.kill(pool.running()[0])
+        pool.wait_until(lambda: len(set(pool.owners().values())) == 2)
+        pool.wait_until(lambda: lag_of(pool.events()) == 0)
+        return pool.events()
