@@ -1,9 +1,10 @@
 """The README's pictures: `make pictures` measures, draws and photographs them again.
 
     docs/throughput.png    messages a second for 1 to 64 clients, measured by this very run
+    docs/consumers.png     messages a second by consumers and partitions, measured too
     docs/notebook.png      a section of an executed notebook, as a browser shows it
 
-The rows behind the chart go into the results store, like those of `craft2 bench`. Needs Chromium.
+The rows behind the charts go into the results store, like those of `craft2 bench`. Needs Chromium.
 """
 
 # mypy: allow-untyped-calls
@@ -26,13 +27,14 @@ import numpy as np
 from nbconvert import HTMLExporter
 
 from craft2.apps.bench.disk import VALUE
+from craft2.apps.bench.groups import HANDLER_S, measure_consumers
 from craft2.apps.bench.harness import MakeOperation, closed_loop
 from craft2.apps.bench.log import log_clients
 from craft2.apps.bench.queue import queue_clients
 from craft2.apps.bench.results import Result, Results
 from craft2.apps.bench.scenarios import Bench, bench_in
 from craft2.errors import Craft2Error
-from craft2.viz import throughput_by_clients
+from craft2.viz import throughput_by_clients, throughput_by_consumers
 from craft2.viz.style import Chart
 
 NOTEBOOK, SECTION = "05_phase1_on_spark.ipynb", "5."
@@ -78,10 +80,23 @@ def throughput_picture(rows: list[Result]) -> Chart:
     """The chart of the README, with the machine below it."""
     title = "Messages a second, by number of clients"
     chart = throughput_by_clients(rows, title, ("a report on such a queue", 800.0))
-    machine = rows[0].machine
-    where = f"{machine.cpu}, {machine.cores} cores; a sync takes {machine.fsync_ms:.1f} ms"
+    where = f"{_machine(rows)}; a sync takes {rows[0].machine.fsync_ms:.1f} ms"
     chart.axes[0].set_xlabel(f"clients (threads), each waits for its answer\n{where}", fontsize=8)
     return chart
+
+
+def consumers_picture(rows: list[Result]) -> Chart:
+    """The chart of the rows that `measure_consumers` adds, with the machine below it."""
+    chart = throughput_by_consumers(rows)
+    label = chart.axes[0].get_xlabel()
+    what = f"{label}\na handler waits {HANDLER_S * 1000:g} ms for each message; {_machine(rows)}"
+    chart.axes[0].set_xlabel(what, fontsize=8)
+    return chart
+
+
+def _machine(rows: list[Result]) -> str:
+    machine = rows[0].machine
+    return f"{machine.cpu}, {machine.cores} cores"
 
 
 def section_of(notebook: Any, number: str) -> list[Any]:
@@ -137,7 +152,7 @@ def browser(names: Iterable[str] = _BROWSERS) -> str:
 
 
 def main() -> None:
-    """Make both pictures, in `docs/` of the folder one is in."""
+    """Make the pictures, in `docs/` of the folder one is in."""
     docs, notebook = Path("docs"), Path("notebooks", NOTEBOOK)
     try:
         if not notebook.is_file():
@@ -146,9 +161,11 @@ def main() -> None:
         photograph(notebook, SECTION, docs / "notebook.png")
         with bench_in(Path("results")) as bench:
             bench.say = print
-            rows = measure(bench)
-        Results("results").append(rows)
+            rows = list(measure(bench))
+            measure_consumers(bench, _ROUNDS)
+        Results("results").append(bench.rows)
         throughput_picture(rows).savefig(docs / "throughput.png", dpi=200)
+        consumers_picture(bench.rows[len(rows) :]).savefig(docs / "consumers.png", dpi=200)
     except Craft2Error as error:
         sys.exit(f"pictures: {error}")
     for picture in sorted(docs.glob("*.png")):

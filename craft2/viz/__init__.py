@@ -1,5 +1,6 @@
 """Pictures of measurements and events, one function each, each a matplotlib figure."""
 
+from craft2.viz.consumers import throughput_by_consumers
 from craft2.viz.lanes import Lanes, Mark, Span, lanes_of_group
 from craft2.viz.latency import latency_distribution
 from craft2.viz.lingering import batches_and_latency
@@ -31,4 +32,5 @@ __all__ = [
     "rate_over_time",
     "segment_map",
     "throughput_by_clients",
+    "throughput_by_consumers",
 ]

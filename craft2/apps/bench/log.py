@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -108,13 +107,6 @@ class OneCore:
             os.sched_setaffinity(0, self.before)
 
 
-def _against(bench: Bench, name: str, unit: str, target: float, rate: Callable[[], float]) -> None:
-    """A rate beside the one that was promised."""
-    promised = f"promised: {target:,.0f} {unit}"
-    pairs = alternate(rate, lambda: target)
-    bench.compare("log", name, promised, pairs, unit=unit, target=1.0)
-
-
 @scenario("log", "one partition's throughput, in and out, encoding included")
 def log(bench: Bench) -> None:
     """Four rates beside what was promised."""
@@ -161,10 +153,10 @@ def log(bench: Bench) -> None:
         return rate * size / MEGABYTE
 
     batch = len(encode_values(values, timestamps=1_700_000_000_000))
-    _against(bench, "encode and append, no fsync", "msg/s", 3e6, encoded_and_appended)
-    _against(bench, "read from page cache", "MB/s", 1000, read_rate)
-    _against(bench, "in, fsync every batch of 1,000", "MB/s", 50, durable_in)
-    _against(bench, "out", "MB/s", 100, durable_out)
+    bench.promise("log", "encode and append, no fsync", encoded_and_appended, 3e6)
+    bench.promise("log", "read from page cache", read_rate, 1000, unit="MB/s")
+    bench.promise("log", "in, fsync every batch of 1,000", durable_in, 50, unit="MB/s")
+    bench.promise("log", "out", durable_out, 100, unit="MB/s")
 
 
 _WRITE_AND_DIE = """

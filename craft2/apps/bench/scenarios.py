@@ -122,6 +122,43 @@ class Bench:
         self.say(f"{scenario}, {backend}, {clients} client(s): {rate:,.0f} msg/s {load.errors()}")
         return row
 
+    def add_total(
+        self,
+        messages: int,
+        seconds: float,
+        *,
+        phase: int,
+        backend: str,
+        scenario: str,
+        size_bytes: int,
+        clients: int = 1,
+        acks: str = "",
+        fsync_policy: str = "",
+        notes: str = "",
+    ) -> Result:
+        """Keep a row for messages that were timed all together; it has no percentiles."""
+        rate = messages / seconds
+        row = Result(
+            run=self.run,
+            when_ms=self.clock.now_ms(),
+            phase=phase,
+            backend=backend,
+            scenario=scenario,
+            clients=clients,
+            size_bytes=size_bytes,
+            acks=acks,
+            fsync_policy=fsync_policy,
+            messages=messages,
+            seconds=seconds,
+            messages_per_s=rate,
+            mb_per_s=rate * size_bytes / 1e6,
+            notes=notes,
+            machine=self.machine,
+        )
+        self.rows.append(row)
+        self.say(f"{scenario}, {backend}, {clients} client(s): {rate:,.0f} msg/s")
+        return row
+
     def compare(
         self,
         scenario: str,
@@ -146,6 +183,35 @@ class Bench:
         self.comparisons.append(comparison)
         self.say(f"{ours} / {peer} = {pairs.ratio:.2f}")
         return comparison
+
+    def promise(
+        self,
+        scenario: str,
+        what: str,
+        rate: Callable[[], float],
+        promised: float,
+        *,
+        unit: str = "msg/s",
+        rounds: int = 5,
+    ) -> Comparison:
+        """Measure a rate beside the one that was promised: the ratio to reach is 1."""
+        pairs = alternate(rate, lambda: promised, rounds=rounds)
+        return self.compare(scenario, what, "promised", pairs, unit=unit, target=1.0)
+
+    def within(
+        self,
+        scenario: str,
+        what: str,
+        seconds: Callable[[], float],
+        limit_s: float,
+        *,
+        rounds: int = 5,
+        warmup: int = 1,
+    ) -> Comparison:
+        """Measure how long something takes beside the longest it may, as rates: 1 / seconds."""
+        pairs = alternate(lambda: 1 / seconds(), lambda: 1 / limit_s, rounds=rounds, warmup=warmup)
+        peer = f"promised: in {limit_s:g} s"
+        return self.compare(scenario, what, peer, pairs, unit="1/s", target=1.0)
 
 
 @dataclass(frozen=True)
