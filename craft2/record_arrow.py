@@ -191,17 +191,14 @@ def _record_bounds(group: _Group, data: bytes) -> tuple[Ints, Ints]:
     """Where each record of the group begins and ends in `data`."""
     import numpy as np
 
-    starts: list[int] = []
-    ends: list[int] = []
-    end = 0
+    bounds = [0]  # a record ends where the next one begins, across batches too
     for part, header in zip(group.data, group.headers, strict=True):
-        bounds = hop(data, end, header.count)
-        end += len(part)
-        if bounds[-1] != end:
+        start = bounds.pop()
+        bounds += hop(data, start, header.count)
+        if bounds[-1] != start + len(part):
             raise OddRecordsError
-        starts += bounds[:-1]
-        ends += bounds[1:]
-    return np.array(starts, np.int64), np.array(ends, np.int64)
+    both = np.array(bounds, np.int64)
+    return both[:-1], both[1:]
 
 
 def _gather(data: bytes, starts: Ints, sizes: Ints) -> pa.Array:
