@@ -1,21 +1,19 @@
 """What the Spark source reads: which partitions a path holds, which offsets of them, and how.
 
-Nothing here knows Spark. `Options.of` reads the options, `open_places` finds the partitions, `plan`
-fixes the offsets, `read_range` gives them as Arrow batches.
+Nothing here knows Spark. `open_places` finds the partitions, `plan` fixes the offsets of a batch
+job, `read_range` gives them as Arrow batches.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from craft2.errors import Craft2Error
+from craft2.apps.spark_options import EARLIEST, LATEST, Offsets, Options, SourceError
 from craft2.record_batch import BatchHeader, decode_arrow, read_header
 from phase1_file_queue.log_config import LogConfig, OffsetOutOfRange
 from phase1_file_queue.log_files import is_log_file
@@ -25,27 +23,11 @@ from phase1_file_queue.partitioned_queue import PartitionedQueue
 if TYPE_CHECKING:
     import pyarrow as pa
 
-EARLIEST, LATEST = -2, -1
-_OPTIONS = (
-    "path",
-    "startingOffsets",
-    "endingOffsets",
-    "startingTimestamp",
-    "endingTimestamp",
-    "maxRecordsPerPartition",
-)
-_SPARKS_OWN = ("owner",)  # what CREATE TABLE adds
 _GROUP_BYTES = 4 * 1024**2  # of batches that become one Arrow batch
 _GROUP_RECORDS = 65_536  # the same; compressed batches are larger than they look
 _MOST_RANGES = 1000  # of one partition: a range that is mostly a gap is not cut finer
 _QUEUE_ROWS = 2048  # messages that become one Arrow batch
 _LOG_NAME = re.compile(r"(.+)-(0|[1-9][0-9]{0,8})")
-
-Offsets = int | Mapping[str, Mapping[str, int]]  # for every partition; or topic -> partition -> it
-
-
-class SourceError(Craft2Error):
-    """An option, a path or a range of offsets that cannot be read."""
 
 
 class Place(NamedTuple):
@@ -61,88 +43,24 @@ class Place(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options as read."""
-
-    path: str
-    start: Offsets = EARLIEST
-    end: Offsets = LATEST
-    start_ms: int | None = None
-    end_ms: int | None = None
-    most: int = 500_000  # records in a range
-
-    @classmethod
-    def of(cls, given: Mapping[str, str]) -> Options:
-        """Raises SourceError naming the option, its value, and what it may be."""
-        names = {name.lower(): name for name in _OPTIONS}
-        read = {}
-        for name, value in given.items():
-            if name == "paths":  # what load([one, two]) becomes
-                raise SourceError(
-                    f"several paths are given: {value}",
-                    "load each alone, and join them: a.union(b)",
-                )
-            if name.lower() not in names and name not in _SPARKS_OWN:
-                raise SourceError(
-                    f"there is no option {name!r}", f"use some of {', '.join(_OPTIONS)}"
-                )
-            read[names.get(name.lower(), name)] = value
-        if not read.get("path"):
-            raise SourceError("no path is given", 'add .option("path", DIRECTORY) before load()')
-        for end in ("starting", "ending"):
-            if f"{end}Offsets" in read and f"{end}Timestamp" in read:
-                raise SourceError(
-                    f"both {end}Offsets and {end}Timestamp are given", "give one of the two"
-                )
-        return cls(
-            os.path.abspath(read["path"].removeprefix("file:")),
-            _offsets(read, "startingOffsets", EARLIEST),
-            _offsets(read, "endingOffsets", LATEST),
-            _number(read, "startingTimestamp", None, 0),
-            _number(read, "endingTimestamp", None, 0),
-            _number(read, "maxRecordsPerPartition", cls.most, 1) or cls.most,
-        )
-
-
-def _number(read: Mapping[str, str], name: str, default: int | None, least: int) -> int | None:
-    text = read.get(name)
-    if text is None:
-        return default
-    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < least:
-        unit = "ms since 1970" if "Timestamp" in name else "records"
-        raise SourceError(f"option {name} is {text!r}", f"give a whole number of {unit}")
-    return int(text)
-
-
-def _offsets(read: Mapping[str, str], name: str, default: int) -> Offsets:
-    text = read.get(name)
-    if text is None:
-        return default
-    if text.lower() in ("earliest", "latest"):
-        return EARLIEST if text.lower() == "earliest" else LATEST
-    try:
-        value: Offsets = json.loads(text, object_pairs_hook=_each_once)
-        topics = value.values() if isinstance(value, dict) else [{"": value}]
-        numbers = [number for offsets in topics for number in offsets.values()]
-        if all(type(number) is int and number >= EARLIEST for number in numbers):
-            return value
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        pass
-    raise SourceError(
-        f"option {name} is {text!r}",
-        'give "earliest", "latest", a number, or {"topic": {"0": 23, "1": -2}}',
-    )
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(dict(pairs)) < len(pairs):
-        raise ValueError("a name is given twice")
-    return dict(pairs)
-
-
 def open_places(options: Options) -> list[Place]:
-    """The partitions under the path. Raises SourceError if there is none, or one is unreadable."""
+    """The partitions that the options name.
+
+    Raises SourceError if there is none, one is unreadable, or an offset is for one not there.
+    """
+    found = find_places(options)
+    if not found:
+        kind = "queue and no log" if options.topic is None else f"topic {options.topic!r}"
+        raise SourceError(
+            f"path {options.path!r} holds no {kind}",
+            "name a queue's directory, a log's, or a folder of logs named <topic>-<partition>",
+        )
+    _check_names(options, found)
+    return found
+
+
+def find_places(options: Options) -> list[Place]:
+    """The partitions under the path, of one topic if the options name it; perhaps none."""
     root = Path(options.path)
     names = _names(root)
     if "queue.json" in names:
@@ -152,14 +70,8 @@ def open_places(options: Options) -> list[Place]:
     elif any(map(is_log_file, names)):
         found = [_log_place(root) or Place(root.name, 0, options.path, True)]
     else:
-        found = _logs_in(root, names)
-    if not found:
-        raise SourceError(
-            f"path {options.path!r} holds no queue and no log",
-            "name a queue's directory, a log's, or a folder of logs named <topic>-<partition>",
-        )
-    _check_names(options, found)
-    return found
+        found = _logs_in(root, names, options.topic)
+    return [place for place in found if options.topic in (None, place.topic)]
 
 
 def _names(directory: Path) -> list[str]:
@@ -177,10 +89,15 @@ def _names(directory: Path) -> list[str]:
         ) from error
 
 
-def _logs_in(root: Path, names: list[str]) -> list[Place]:
-    """The logs in a folder, none left out: a name that is none of a log's is an error."""
+def _logs_in(root: Path, names: list[str], topic: str | None) -> list[Place]:
+    """The logs in a folder, none left out: a name that is none of a log's is an error.
+
+    Names that begin with __ are the system's own, as with Kafka: read only if `topic` is theirs.
+    """
     found = []
     for directory in (root / name for name in names):
+        if directory.name.startswith("__") and directory.name.rpartition("-")[0] != topic:
+            continue
         if directory.is_symlink() and not directory.exists():
             raise SourceError(
                 f"the link {str(directory)!r} leads nowhere: a log may be missing",
@@ -230,19 +147,9 @@ def plan(place: Place, options: Options) -> list[tuple[int, int]]:
     Raises SourceError for a range that is not, or no longer, there.
     """
     with _Reader(place) as reader:
-        first, end = reader.bounds()
-        start = _bound(place, options.start, EARLIEST)
-        stop = _bound(place, options.end, LATEST)
-        start = {EARLIEST: first, LATEST: end}.get(start, start)
-        stop = {EARLIEST: first, LATEST: end}.get(stop, stop)
-        for name, offset in (("startingOffsets", start), ("endingOffsets", stop)):
-            if not first <= offset <= end:
-                gone = "was deleted by retention" if offset < first else "is past the end"
-                raise SourceError(
-                    f"option {name}: offset {offset} of {place.words} {gone}; it holds {first} "
-                    f"to {end}",
-                    f'give {first} to {end}, or "earliest" or "latest"',
-                )
+        bounds = reader.bounds()
+        start = _resolve("startingOffsets", options.start, EARLIEST, place, bounds)
+        stop = _resolve("endingOffsets", options.end, LATEST, place, bounds)
         if start > stop and options.start_ms is None and options.end_ms is None:
             raise SourceError(
                 f"option endingOffsets: offset {stop} of {place.words} is before startingOffsets, "
@@ -250,17 +157,42 @@ def plan(place: Place, options: Options) -> list[tuple[int, int]]:
                 "swap the two, or give one of them alone",
             )
         if options.start_ms is not None:
-            start = reader.offset_at(options.start_ms, end)
+            start = reader.offset_at(options.start_ms, bounds[1])
         if options.end_ms is not None:
-            stop = reader.offset_at(options.end_ms, end)
+            stop = reader.offset_at(options.end_ms, bounds[1])
     return split(start, stop, options.most)
 
 
-def _bound(place: Place, offsets: Offsets, default: int) -> int:
+def stream_start(place: Place, options: Options) -> int:
+    """Where a stream begins in this partition. Raises SourceError for an offset not there."""
+    with _Reader(place) as reader:
+        bounds = reader.bounds()
+        if options.start_ms is not None:
+            return reader.offset_at(options.start_ms, bounds[1])
+        return _resolve("startingOffsets", options.start, LATEST, place, bounds)
+
+
+def bounds(place: Place) -> tuple[int, int]:
+    """(first offset, next offset to be written) of a partition, now."""
+    with _Reader(place) as reader:
+        return reader.bounds()
+
+
+def _resolve(
+    option: str, offsets: Offsets, default: int, place: Place, bounds: tuple[int, int]
+) -> int:
     """The option's offset for this partition; the default for one that it does not name."""
-    if isinstance(offsets, int):
-        return offsets
-    return offsets.get(place.topic, {}).get(str(place.partition), default)
+    first, end = bounds
+    if not isinstance(offsets, int):
+        offsets = offsets.get(place.topic, {}).get(str(place.partition), default)
+    offset = {EARLIEST: first, LATEST: end}.get(offsets, offsets)
+    if not first <= offset <= end:
+        gone = "was deleted by retention" if offset < first else "is past the end"
+        raise SourceError(
+            f"option {option}: offset {offset} of {place.words} {gone}; it holds {first} to {end}",
+            f'give {first} to {end}, or "earliest" or "latest"',
+        )
+    return offset
 
 
 def split(start: int, end: int, most: int) -> list[tuple[int, int]]:

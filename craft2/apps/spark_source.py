@@ -5,10 +5,11 @@
 `path` names a message-file queue, the directory of one log, or a folder of logs named
 `<topic>-<partition>`. The table has a row a record, with the columns of Spark's own Kafka source
 (topic, partition, offset, timestamp, key, value) and its headers. A record without a timestamp
-has null there.
+has null there. The same as a stream: `spark_stream`; written to: `spark_sink`.
 
     option                  meaning; the default
     ----------------------  ------------------------------------------------------------------
+    topic                   the one topic to read, if the folder holds several; all of them
     startingOffsets         the first offset to read: "earliest" (the default), "latest", a
                             number for every partition, or, as with Kafka,
                             {"flights": {"0": 23, "1": -2}} with -2 for earliest and -1 for latest
@@ -23,6 +24,8 @@ that moment. Records that arrive later are not in its results (`load()` again to
 retention deletes records before they are read, the query fails. A wrong count never comes out.
 (Two things are beyond this: a log that is cut back and grows again between the two gives what it
 holds when it is read; and with `spark.sql.python.filterPushdown.enabled` every query decides anew.)
+
+**Topics** whose names begin with __ (committed offsets, say) are read only if `topic` names them.
 
 **Files**: beside a living writer, reading changes nothing. A log that nobody has open is opened as
 by any reader: if its writer was killed, it is recovered first, which cuts a torn tail (see
@@ -55,11 +58,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from craft2.apps.spark_ranges import Options, Place, SourceError, open_places, plan, read_range
+from craft2.apps.spark_options import Options, SinkOptions, SourceError
+from craft2.apps.spark_ranges import Place, open_places, plan, read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+    from craft2.apps.spark_sink import Craft2StreamWriter, Craft2Writer
+    from craft2.apps.spark_stream import Craft2StreamReader
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 SCHEMA = StructType(
@@ -85,34 +92,56 @@ class Craft2DataSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self._read = Options.of(dict(options))
+        self._given = dict(options)
 
     @classmethod
     def name(cls) -> str:
         return "craft2"
 
     def schema(self) -> StructType:
+        Options.of(self._given, stream=None)  # so that a mistake shows in load(), if it can
         return SCHEMA
 
     def reader(self, schema: StructType) -> Craft2Reader:
-        """A reader of the columns in `schema`, ours or some of them in any order."""
-        names = schema.fieldNames()
-        if not names or len(set(names)) < len(names):
+        return Craft2Reader(Options.of(self._given), _columns(schema))
+
+    def streamReader(self, schema: StructType) -> Craft2StreamReader:  # noqa: N802 (Spark's name)
+        from craft2.apps.spark_stream import Craft2StreamReader
+
+        return Craft2StreamReader(Options.of(self._given, stream=True), _columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> Craft2Writer:
+        from craft2.apps.spark_sink import Craft2Writer
+
+        if overwrite:
+            raise SourceError("a log cannot be overwritten", 'say .mode("append")')
+        return Craft2Writer(SinkOptions.of(self._given), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Craft2StreamWriter:  # noqa: N802
+        from craft2.apps.spark_sink import Craft2StreamWriter
+
+        return Craft2StreamWriter(SinkOptions.of(self._given), schema)
+
+
+def _columns(schema: StructType) -> list[str]:
+    """The names of the columns in `schema`: ours, or some of them in any order."""
+    names: list[str] = schema.fieldNames()
+    if not names or len(set(names)) < len(names):
+        raise SourceError(
+            f"the schema asks for the columns {names}", "give at least one, and each only once"
+        )
+    types = {field.name: field.dataType for field in SCHEMA}
+    for field in schema:
+        if types.get(field.name) != field.dataType:
             raise SourceError(
-                f"the schema asks for the columns {names}", "give at least one, and each only once"
+                f"there is no column {field.name!r} of type {field.dataType.simpleString()}",
+                f"use some of {SCHEMA.simpleString().removeprefix('struct')}",
             )
-        types = {field.name: field.dataType for field in SCHEMA}
-        for field in schema:
-            if types.get(field.name) != field.dataType:
-                raise SourceError(
-                    f"there is no column {field.name!r} of type {field.dataType.simpleString()}",
-                    f"use some of {SCHEMA.simpleString().removeprefix('struct')}",
-                )
-            if not field.nullable:
-                raise SourceError(
-                    f"column {field.name!r} is declared not null", "leave the `not null` out"
-                )
-        return Craft2Reader(self._read, names)
+        if not field.nullable:
+            raise SourceError(
+                f"column {field.name!r} is declared not null", "leave the `not null` out"
+            )
+    return names
 
 
 class Range(InputPartition):

@@ -5,7 +5,9 @@ All tests that need a running session are here: starting one costs as much as al
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -19,17 +21,14 @@ from hypothesis import strategies as st
 from test_results import row
 
 from craft2.apps.bench.results import Results
+from craft2.apps.ingestion.flights import in_event_order
+from craft2.apps.lessons.groups import fill_topic
+from craft2.apps.lessons.streaming import WindowsProcess, batch_windows, start_windows, windows
 from craft2.apps.spark import session
-from craft2.apps.spark_ranges import (
-    Options,
-    Place,
-    SourceError,
-    open_places,
-    plan,
-    read_range,
-    split,
-)
-from craft2.clock import ManualClock
+from craft2.apps.spark_options import Options, SourceError
+from craft2.apps.spark_ranges import Place, open_places, plan, read_range, split
+from craft2.checker import delivery
+from craft2.clock import ManualClock, SystemClock
 from craft2.events import Events, to_spark
 from craft2.record_batch import (
     Record,
@@ -42,6 +41,10 @@ from craft2.record_batch import (
 from phase1_file_queue.log_config import CorruptLog, LogConfig, NotALog
 from phase1_file_queue.partition_log import PartitionLog
 from phase1_file_queue.partitioned_queue import PartitionedQueue
+from phase2_groups.file_transport import FileTransport
+from phase2_groups.producer import Producer
+from phase2_groups.producer_config import ProducerConfig
+from phase2_groups.topics import create_topic
 
 # --- without Spark: which offsets
 
@@ -494,3 +497,137 @@ def test_a_torn_tail_is_no_record_and_damage_is_an_error(spark, tmp_path):
         file.write(b"\xff")
     with pytest.raises(Exception, match="damage"):
         load(spark, path).count()
+
+
+# --- Streams. What each batch reads is tested without a session, in test_spark_stream.py.
+
+
+def send(root, topic, numbers):
+    with FileTransport(root) as files, Producer(ProducerConfig(linger_ms=0), files) as producer:
+        for number in numbers:
+            producer.send(topic, b"%d" % number, partition=number % len(list(root.glob("t-*"))))
+
+
+def copy(spark, root, name, **options):
+    """Run a query from topic t to topic `copies` until it has caught up; return its progress."""
+    source = spark.readStream.format("craft2").option("startingOffsets", "earliest")
+    rows = source.options(topic="t", **options).load(str(root)).select("key", "value")
+    sink = rows.writeStream.format("craft2").option("path", str(root)).option("topic", "copies")
+    sink = sink.option("checkpointLocation", str(root / name)).queryName(name)
+    query = sink.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query.recentProgress
+
+
+def values(spark, root, topic):
+    rows = load(spark, root, topic=topic, schema="value binary").collect()
+    return [int(row.value) for row in rows]
+
+
+def test_a_stream_is_read_and_written_and_goes_on_from_its_checkpoint(spark, tmp_path):
+    root = tmp_path / "queue"
+    create_topic(root, "t", 2)
+    create_topic(root, "copies", 3)
+    send(root, "t", range(100))
+    batches = copy(spark, root, "checkpoint", maxOffsetsPerTrigger="70")
+    assert [batch["numInputRows"] for batch in batches] == [70, 30]
+    create_topic(root, "t", 3)
+    send(root, "t", range(100, 130))
+    copy(spark, root, "checkpoint")
+    assert sorted(values(spark, root, "copies")) == list(range(130))
+    last = (root / "checkpoint" / "offsets" / "2").read_text().splitlines()[-1]
+    assert json.loads(last) == {"t": {"0": 60, "1": 60, "2": 10}}
+
+    copy(spark, root, "another")  # two queries on one topic do not know of each other
+    assert delivery(range(130), values(spark, root, "copies")) == (0, 0, 130, 0, 0)
+
+
+def test_the_sink_gives_a_batch_twice_that_was_done_but_not_noted_and_loses_none(spark, tmp_path):
+    create_topic(tmp_path, "t", 2)
+    create_topic(tmp_path, "copies", 2)
+    send(tmp_path, "t", range(100))
+    copy(spark, tmp_path, "checkpoint", maxOffsetsPerTrigger="60")
+    for note in ("1", ".1.crc"):  # as if it had been killed just before writing it
+        (tmp_path / "checkpoint" / "commits" / note).unlink()
+    copy(spark, tmp_path, "checkpoint")
+    assert delivery(range(100), values(spark, tmp_path, "copies")) == (0, 60, 40, 0, 0)
+
+
+def test_a_table_is_written_with_its_topics_partitions_and_headers(spark, tmp_path):
+    create_topic(tmp_path, "t", 2)
+    create_topic(tmp_path, "u", 1)
+    table = spark.sql("""
+        select string(id) as value, if(id % 2 = 0, 't', 'u') as topic, 0 as partition,
+               timestamp_millis(1000 + id) as timestamp,
+               array(named_struct('key', 'id', 'value', cast(string(id) as binary))) as headers
+        from range(10)""")
+    table.write.format("craft2").mode("append").option("path", str(tmp_path)).save()
+    for topic, first in (("t", 0), ("u", 1)):
+        rows = load(spark, tmp_path, topic=topic).orderBy("offset").collect()
+        assert sorted(int(row.value) for row in rows) == list(range(first, 10, 2))
+        for one in rows:
+            assert (one.partition, one.headers) == (0, [("id", one.value)])
+            assert one.timestamp.microsecond == 1000 * int(one.value)
+    with pytest.raises(Exception, match=r"cannot be overwritten.*Fix: say .mode"):
+        table.write.format("craft2").mode("overwrite").option("path", str(tmp_path)).save()
+
+
+def test_a_stream_says_what_is_wrong_and_how_to_mend_it(spark, tmp_path):
+    create_topic(tmp_path, "t", 1)
+    create_topic(tmp_path, "copies", 1)
+    send(tmp_path, "t", range(5))
+    with pytest.raises(Exception, match="maxOffsetsPerTrigger is '0'"):
+        copy(spark, tmp_path, "a", maxOffsetsPerTrigger="0")
+    copy(spark, tmp_path, "b")
+    shutil.rmtree(tmp_path / "t-0")
+    create_topic(tmp_path, "t", 1)
+    with pytest.raises(Exception, match="t-0 was read up to offset 5, and now it ends at 0"):
+        copy(spark, tmp_path, "b")
+
+
+def none_was_late(query):
+    return not any(
+        state["numRowsDroppedByWatermark"]
+        for batch in query.recentProgress
+        for state in batch["stateOperators"]
+    )
+
+
+def test_a_killed_streaming_query_goes_on_and_equals_the_batch_job(spark, tmp_path):
+    queue = tmp_path / "queue"
+    fill_topic(queue, "flights", 8, 16_000)
+    process = WindowsProcess(queue, tmp_path, max_offsets=8_000, limit_s=300)
+    process.wait_for(1)
+    process.kill()
+    assert process.batches() < 3, "it was not done"
+    query = start_windows(spark, queue, tmp_path, max_offsets=8_000, available_now=True)
+    query.awaitTermination()
+    assert none_was_late(query)
+    result = sorted(windows(spark, tmp_path).collect())
+    assert result == sorted(batch_windows(spark, queue).collect())
+    assert len(result) > 600
+    assert sum(row.departures for row in result) > 12_000
+
+
+@pytest.mark.prove
+def test_killed_again_and_again_with_all_flights_it_equals_the_batch_job(spark, tmp_path):
+    queue, events = tmp_path / "queue", in_event_order()
+    create_topic(queue, "flights", 4)
+    with FileTransport(queue) as files, Producer(ProducerConfig(), files) as producer:
+        for number in range(4):
+            flights = [event.value for event in events[number::4]]
+            producer.send_many("flights", flights, partition=number)
+    chance, clock, never = random.Random(14), SystemClock(), threading.Event()
+    kills = 0
+    for _ in range(8):
+        process = WindowsProcess(queue, tmp_path, max_offsets=20_000, limit_s=600)
+        process.wait_for(process.batches() + chance.choice([0, 1, 2]))
+        clock.wait(never, chance.uniform(0, 1.5))
+        kills += process.running
+        process.kill()
+        print(kills, "kills,", process.batches(), "batches")
+    WindowsProcess(queue, tmp_path, max_offsets=20_000, limit_s=600).wait()
+    assert kills >= 6
+    result = sorted(windows(spark, tmp_path).collect())
+    assert result == sorted(batch_windows(spark, queue).collect())
+    assert sum(row.departures for row in result) > 330_000

@@ -40,7 +40,9 @@ def send_flights(
     settings: of the ProducerConfig.
     """
     create_topic(root, topic, 4)
-    config = ProducerConfig(bootstrap_servers=f"file:{root}", acks=1, **settings)
+    config = ProducerConfig(
+        bootstrap_servers=f"file:{root}", acks=1, max_block_ms=5_000, **settings
+    )
     clock, never = SystemClock(), threading.Event()
     latencies: list[float] = []
     values = [flight.value for flight in flights(count)]

@@ -57,7 +57,7 @@ def send_over_a_bad_line(root: str, topic: str, values: Iterable[str], **setting
 
     settings: of the ProducerConfig.
     """
-    config = ProducerConfig(retry_backoff_ms=1, linger_ms=0, **settings)
+    config = ProducerConfig(retry_backoff_ms=1, linger_ms=0, max_block_ms=5_000, **settings)
     with FileTransport(root) as files, Producer(config, BadLine(files, lose=3)) as producer:
         futures = {}
         for value in values:
