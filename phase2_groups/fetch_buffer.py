@@ -57,6 +57,7 @@ class FetchBuffer:
         self._check_crcs = check_crcs
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._turn: deque[TopicPartition] = deque()  # whose records come next
+        self._fetches = 0
 
     # Which partitions.
 
@@ -109,10 +110,16 @@ class FetchBuffer:
     # What was fetched.
 
     def to_fetch(self) -> dict[TopicPartition, int]:
-        """Partitions to fetch from, and from where: not paused, nothing buffered."""
+        """Partitions to fetch from, and from where: not paused, nothing buffered.
+
+        Each time another one comes first: there may be room for the first one alone.
+        """
+        order = deque(self._partitions.items())
+        order.rotate(-self._fetches)
+        self._fetches += 1
         return {
             partition: state.position
-            for partition, state in self._partitions.items()
+            for partition, state in order
             if state.position is not None and not state.paused and not _buffered(state)
         }
 
@@ -125,13 +132,24 @@ class FetchBuffer:
         state.data = data
 
     def take(self, limit: int) -> list[ConsumerRecord]:
-        """Up to `limit` records of partitions that are not paused, each partition in its turn."""
+        """Up to `limit` records of partitions that are not paused, each partition in its turn.
+
+        Raises CorruptBatch; but first what lies before the damage, and in other partitions, is
+        returned, and the next call raises.
+        """
         found: list[ConsumerRecord] = []
         for _ in range(len(self._turn)):
             partition = self._turn[0]
             state = self._partitions[partition]
             if not state.paused:
-                found += self._take_from(partition, state, limit - len(found))
+                try:
+                    found += self._take_from(partition, state, limit - len(found))
+                except Exception:
+                    state.drop()  # it is fetched again
+                    if found:
+                        break
+                    self._turn.rotate(-1)
+                    raise
                 if len(found) >= limit:
                     break
             self._turn.rotate(-1)
@@ -146,7 +164,13 @@ class FetchBuffer:
             if state.batches is None and not state.records:
                 state.batches, state.data = self._decode(state, state.data), b""
             if not state.records and state.batches is not None:
-                batch = next(state.batches, None)
+                try:
+                    batch = next(state.batches, None)
+                except Exception:
+                    if not found:
+                        raise
+                    state.drop()
+                    break
                 if batch is None:
                     state.batches = None
                     continue
@@ -166,25 +190,40 @@ class FetchBuffer:
             yield [] if header.is_control else decode(data, start, check_crc=self._check_crcs)
 
     def take_arrow(self) -> list[tuple[TopicPartition, pa.Table]]:
-        """All that is buffered of partitions that are not paused, a table each."""
+        """All that is buffered of partitions that are not paused, a table each.
+
+        Raises as `take` does, and as late.
+        """
+        found: list[tuple[TopicPartition, pa.Table]] = []
+        for _ in range(len(self._turn)):
+            partition = self._turn[0]
+            try:
+                table = self._take_table(self._partitions[partition])
+            except Exception:
+                if found:
+                    break
+                self._turn.rotate(-1)
+                raise
+            if table is not None and table.num_rows:
+                found.append((partition, table))
+            self._turn.rotate(-1)
+        return found
+
+    def _take_table(self, state: _Partition) -> pa.Table | None:
         import pyarrow.compute as pc
 
-        found = []
-        for partition, state in self._partitions.items():
-            if state.paused or state.position is None:
-                continue
-            data, position = state.data, state.position
-            state.drop()  # what `poll` has taken apart is fetched again
-            ends = [header.next_offset for _, header in iter_headers(data)]
-            if not ends:
-                continue
-            table = decode_arrow(data, check_crc=self._check_crcs)
-            state.position = max(position, ends[-1])
-            if table.num_rows and table["offset"][0].as_py() < position:
-                table = table.filter(pc.greater_equal(table["offset"], position))
-            if table.num_rows:
-                found.append((partition, table))
-        return found
+        if state.paused or state.position is None:
+            return None
+        data, position = state.data, state.position
+        state.drop()  # what `poll` has taken apart, or what is damaged, is fetched again
+        ends = [header.next_offset for _, header in iter_headers(data)]
+        if not ends:
+            return None
+        table = decode_arrow(data, check_crc=self._check_crcs)
+        state.position = max(position, ends[-1])
+        if table.num_rows and table["offset"][0].as_py() < position:
+            table = table.filter(pc.greater_equal(table["offset"], position))
+        return table
 
 
 def _buffered(state: _Partition) -> bool:

@@ -134,9 +134,20 @@ class EffectivelyOnce(RebalanceListener):
             self._consumer.seek(partition, self._start[partition])
 
     def step(self, timeout_ms: int = 1_000) -> int:
-        """Poll, handle and store once. Returns how many results were stored."""
-        stored = 0
+        """Poll, handle and store once. Returns how many results were stored.
+
+        If the handler or the database raises, what is not stored will be polled again.
+        """
         polled = self._consumer.poll(timeout_ms)
+        try:
+            return self._store_all(polled)
+        except BaseException:
+            for partition in self._consumer.assignment() & self._start.keys():
+                self._consumer.seek(partition, self._start[partition])
+            raise
+
+    def _store_all(self, polled: Sequence[ConsumerRecord]) -> int:
+        stored = 0
         for partition, records in groupby(polled, lambda record: (record.topic, record.partition)):
             handled = [(record.offset, self._handle(record)) for record in records]
             end = handled[-1][0] + 1

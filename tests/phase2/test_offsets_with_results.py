@@ -155,3 +155,30 @@ def test_a_sleeper_does_not_store_what_others_have_stored(tmp_path: Path, path: 
 def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.OperationalError, match="unable to open"):
         ResultStore(os.path.join(tmp_path, "no such folder", "results.sqlite"))
+
+
+def test_a_handler_that_raises_sees_the_same_records_again(tmp_path: Path, path: str) -> None:
+    create_topic(tmp_path / "queue", "flights", 2)
+    sent = [str(number) for number in range(20)]
+    with FileTransport(tmp_path / "queue") as files:
+        with Producer(ProducerConfig(), files) as producer:
+            for number, value in enumerate(sent):
+                producer.send("flights", value, partition=number % 2)
+        troubles = iter([True, False, True])
+
+        def work(record: Any) -> str:
+            if record.value in (b"7", b"12") and next(troubles, False):
+                raise ValueError("trouble")
+            return record.value.decode()
+
+        with consumer_of(files, "one") as consumer:
+            once = EffectivelyOnce(consumer, ResultStore(path), work)
+            consumer.subscribe(["flights"], once)
+            raised = 0
+            while not consumer.assignment() or any(consumer.lag().values()):
+                try:
+                    once.step(20)
+                except ValueError:
+                    raised += 1
+    assert raised == 2
+    assert str(delivery(sent, ResultStore(path).results())) == "20 once, 0 twice, 0 never"
