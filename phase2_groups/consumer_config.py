@@ -4,7 +4,7 @@
 Traceback (most recent call last):
 ...
 phase2_groups.consumer_config.BadConsumerConfig: 2 settings cannot be used:
-  max_poll_records is 0: give a whole number of 1 or more
+  max_poll_records is 0: give a whole number from 1 to 2147483647
   heartbeat_interval_ms is 60000, not less than session_timeout_ms (45000): give a third of it
 
 Source: kafka.apache.org/documentation/#consumerconfigs
@@ -79,10 +79,16 @@ class ConsumerConfig:
         for name, value in vars(self).items():
             least = 0 if name in _MAY_BE_ZERO else 1
             kind = type(_DEFAULTS.get(name))
-            if kind is int and (type(value) is not int or value < least):
-                found.append(f"{name} is {value!r}: give a whole number of {least} or more")
+            if kind is int and (type(value) is not int or not least <= value <= MAX_INT):
+                found.append(f"{name} is {value!r}: give a whole number from {least} to {MAX_INT}")
             if kind is bool and not isinstance(value, bool):
                 found.append(f"{name} is {value!r}: give True or False")
+        for name in ("bootstrap_servers", "client_id", "group_id", "group_instance_id"):
+            value, optional = getattr(self, name), name.startswith("group_")
+            if not (isinstance(value, str) or (optional and value is None)):
+                found.append(f"{name} is {value!r}: give a text{' or None' * optional}")
+            elif value is not None and len(value.encode()) > _LONGEST_TEXT:
+                found.append(f"{name} has {len(value)} letters: give {_LONGEST_TEXT} at most")
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 found.append(f"{name} is {getattr(self, name)!r}: give one of {', '.join(allowed)}")
@@ -124,6 +130,8 @@ class ConsumerConfig:
 _DEFAULTS = {
     name: value for name, value in vars(ConsumerConfig).items() if isinstance(value, bool | int)
 }
+MAX_INT = 2**31 - 1  # times and sizes are int32 on the wire
+_LONGEST_TEXT = 2**15 - 1  # bytes of a string there
 _MAY_BE_ZERO = ("fetch_min_bytes", "fetch_max_wait_ms", "retry_backoff_ms")
 _CHOICES = {
     "auto_offset_reset": ("earliest", "latest", "none"),

@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from craft2.clock import Clock, SystemClock
-from craft2.disk import Disk, DiskError, RealDisk
+from craft2.disk import Disk, DiskError, DiskFull, RealDisk
 from craft2.events import Emitter
 from phase1_file_queue.log_config import (
     Access,
@@ -200,11 +200,14 @@ class FileTransport:
     def ask_group(self, group_id: str, request: Request, timeout_ms: int) -> Reply | None:
         try:
             return self.group_files(group_id).ask(request, timeout_ms)
-        except DiskError:  # full, say; the next try may find room
+        except DiskFull:  # the next try may find room
             return Reply(token=request.token, error=ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def group_moved(self, group_id: str, generation: int) -> bool:
-        glance = self.group_files(group_id).tick_if_due()
+        try:
+            glance = self.group_files(group_id).tick_if_due()
+        except DiskFull:
+            return False
         return glance.generation != generation or glance.state.value == "PreparingRebalance"
 
     def committed(

@@ -58,6 +58,8 @@ _LOOK_EVERY_S = 0.02
 # Nobody waits long for a member that is on the same machine.
 LOCAL_LIMITS = GroupLimits(min_session_timeout_ms=100, initial_rebalance_delay_ms=200)
 
+_LONGEST_NAME = 200  # bytes: file systems allow 255
+
 
 class GroupFilesError(Craft2Error):
     """A group's folder that this program cannot use."""
@@ -86,8 +88,19 @@ class _Saved(msgspec.Struct):
 
 
 def group_folder(root: str | os.PathLike[str], group_id: str) -> str:
-    """Where a group's files are; its name may have any characters."""
-    return os.path.join(os.fspath(root), GROUPS_FOLDER, quote(group_id, safe=" "))
+    """Where a group's files are; its name may have any characters.
+
+    Raises GroupFilesError for a name that is too long for a folder.
+    """
+    name = quote(group_id, safe=" ")
+    if not name.strip("."):  # nobody's folder but the file system's
+        name = name.replace(".", "%2E")
+    if not 0 < len(name) <= _LONGEST_NAME:
+        raise GroupFilesError(
+            f"group_id {group_id!r} makes a folder's name of {len(name)} bytes",
+            f"give one of 1 to {_LONGEST_NAME} letters; others than a-z A-Z 0-9 . _ - count thrice",
+        )
+    return os.path.join(os.fspath(root), GROUPS_FOLDER, name)
 
 
 class GroupFiles:

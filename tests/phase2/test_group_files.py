@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 
 import pytest
 
@@ -12,7 +13,7 @@ from craft2.events import Events
 from craft2.faulty_disk import FaultyDisk, crash_points
 from phase2_groups.committed_offsets import CommittedOffsets
 from phase2_groups.error_codes import ErrorCode
-from phase2_groups.group_files import GroupFiles, GroupFilesError
+from phase2_groups.group_files import GroupFiles, GroupFilesError, group_folder
 from phase2_groups.group_messages import (
     Commit,
     Heartbeat,
@@ -240,3 +241,15 @@ def test_a_process_that_dies_at_any_call_loses_nothing_and_holds_nobody_up():
             assert len(set(given)) == len(given), words
     assert points > 100
     assert log["committed"] == 6
+
+
+@pytest.mark.parametrize("group_id", [".", "..", "...", "a/../..", "ü" * 33])
+def test_every_name_has_a_folder_of_its_own_below_the_groups(group_id):
+    folder = group_folder("/queue", group_id)
+    assert os.path.dirname(os.path.normpath(folder)) == "/queue/__groups"
+
+
+@pytest.mark.parametrize("group_id", ["", "x" * 201, "ü" * 100])
+def test_a_name_that_no_folder_can_have_is_refused(group_id):
+    with pytest.raises(GroupFilesError, match="give one of 1 to 200 letters"):
+        group_folder("/queue", group_id)
