@@ -96,12 +96,19 @@ def print_table(rows: Iterable[dict[str, str]], console: Console | None = None) 
     for edition, group in itertools.groupby(rows, key=lambda row: row["edition"]):
         of_edition = list(group)
         table = Table("exercise", "status", "expected", "got", title=Text(edition, style="bold"))
+        missing = sum(row["status"] == NOT_RECORDED for row in of_edition)
         for row in of_edition:
-            table.add_row(
-                Text(f"{row['exercise']} {row['title']}"),
-                Text(row["status"], style=_STYLE[row["status"]]),
-                *(Text(row[c] if _is_short(row[c]) else "(below)") for c in ("expected", "got")),
-            )
+            if row["status"] != NOT_RECORDED:
+                table.add_row(
+                    Text(f"{row['exercise']} {row['title']}"),
+                    Text(row["status"], style=_STYLE[row["status"]]),
+                    *(
+                        Text(row[c] if _is_short(row[c]) else "(below)")
+                        for c in ("expected", "got")
+                    ),
+                )
+        if missing:
+            table.caption = f"{missing} predictions are not recorded"
         console.print(table)
         for row in of_edition:
             for column in ASKED:

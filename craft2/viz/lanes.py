@@ -58,7 +58,7 @@ class Lanes:
 
 
 def lanes_of_group(events: Iterable[Event]) -> Lanes:
-    """A lane a partition, coloured by its owner, and one for each member while it has none.
+    """A lane a partition, coloured by who reads it, and one for each member while it has none.
 
     Reads the events "assigned", "revoked", "lost" and "idle" of consumers, "member-gone" and
     "stable" of the group (its generations), "killed", "paused" and the like of a worker pool, and
@@ -73,6 +73,7 @@ def lanes_of_group(events: Iterable[Event]) -> Lanes:
     marks: list[Mark] = []
     lags: dict[str, float] = {}
     assigned: set[str] = set()  # partitions that ever had an owner
+    held: dict[str, list[str]] = {}  # what a worker had when it was paused or killed
     seconds, totals = [], []
 
     def close(lane: str, now: float, owner: str) -> None:
@@ -89,6 +90,9 @@ def lanes_of_group(events: Iterable[Event]) -> Lanes:
                 close(event.who, now, IDLE)
                 if lane in open_spans:
                     close(lane, now, open_spans[lane][1])
+                for lanes_of_paused in held.values():
+                    if lane in lanes_of_paused:
+                        lanes_of_paused.remove(lane)
                 open_spans[lane] = now, event.who
             case "revoked" | "lost":
                 close(lane, now, event.who)
@@ -102,8 +106,15 @@ def lanes_of_group(events: Iterable[Event]) -> Lanes:
             case "stable":
                 marks.append(Mark(now, f"{event.generation}", event.because))
             case "killed" | "paused" | "resumed" | "stopped":
-                worker = event.data.get("worker")
+                worker = str(event.data.get("worker"))
                 marks.append(Mark(now, event.kind, f"{worker} {event.kind}", fault=True))
+                if event.kind in ("killed", "paused"):  # it reads no more, whatever others believe
+                    held[worker] = [x for x, (_, owner) in open_spans.items() if owner == worker]
+                    for other in held[worker]:
+                        close(other, now, worker)
+                elif event.kind == "resumed":
+                    for other in held.pop(worker, []):
+                        open_spans.setdefault(other, (now, worker))
             case "progress":
                 lags[lane] = float(event.data.get("lag") or 0)
                 if assigned <= lags.keys():  # else the sum would lack some

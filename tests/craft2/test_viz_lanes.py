@@ -37,15 +37,34 @@ def history():
     return events.events
 
 
-def test_spans_end_where_a_partition_is_given_up_or_its_owner_is_evicted():
+def test_spans_end_where_a_partition_is_given_up_or_its_reader_dies():
     lanes = lanes_of_group(history())
     assert lanes.lanes == {
         "t-0": [Span(1, 4, "a")],
-        "t-10": [Span(1, 3, "b"), Span(3, 5, "c")],
+        "t-10": [Span(1, 2, "b"), Span(3, 5, "c")],
         "c": [Span(1, 3, "idle")],
     }
     assert lanes.owners() == ["a", "b", "c"]
     assert lanes.end_s == 5
+
+
+def test_who_is_paused_reads_nothing_until_it_is_woken():
+    clock = ManualClock()
+    events = Events("x", clock)
+    events.emit("assigned", who="a", topic="t", partition=0)
+    events.emit("assigned", who="a", topic="t", partition=1)
+    for kind in ("paused", "resumed"):
+        clock.advance(1)
+        events.emit(kind, data={"worker": "a"})
+        if kind == "paused":
+            clock.advance(1)
+            events.emit("assigned", who="b", topic="t", partition=1)
+    clock.advance(1)
+    events.emit("stopped", data={"worker": "b"})
+    assert lanes_of_group(events.events).lanes == {
+        "t-0": [Span(0, 1, "a"), Span(3, 4, "a")],
+        "t-1": [Span(0, 1, "a"), Span(2, 4, "b")],
+    }
 
 
 def test_marks_are_generations_with_their_because_and_what_was_done_from_outside():
@@ -107,6 +126,6 @@ def test_the_player_steps_from_change_to_change_and_says_why(chromium, tmp_path)
         browser.close()
     assert not wrong
     assert said[0] == "3.00 s, generation 2: b sent no heartbeat for 1.0 s\na: t-0\nc: t-10"
-    assert said[1].startswith("2.00 s, b killed\na: t-0\nb: t-10")
+    assert said[1] == "2.00 s, b killed\na: t-0\nidle: c"
     assert said[2].startswith("1.00 s, generation 1: a joined\na: t-0\nb: t-10")
     assert said[3] == said[1]

@@ -97,7 +97,7 @@ Work = Callable[[ConsumerRecord], str]  # record -> its result
 
 def at_most_once(consumer: Consumer, store: ResultStore, work: Work) -> None:
     """Commit, then handle."""
-    records = consumer.poll(100)
+    records = consumer.poll(timeout_ms=100)
     consumer.commit()
     for record in records:
         store.add(work(record))
@@ -105,7 +105,7 @@ def at_most_once(consumer: Consumer, store: ResultStore, work: Work) -> None:
 
 def at_least_once(consumer: Consumer, store: ResultStore, work: Work) -> None:
     """Handle, then commit."""
-    for record in consumer.poll(100):
+    for record in consumer.poll(timeout_ms=100):
         store.add(work(record))
     consumer.commit()
 

@@ -83,7 +83,8 @@ def _lines(folder: Path, most: int, indent: str) -> Iterator[str]:
 def tell(error: Exception, folder: Path) -> None:
     """Print an error as a paragraph: its name and its text, paths as seen from `folder`."""
     text = f"{type(error).__name__}: {error}".replace(f"{folder}{os.sep}", "")
-    print(textwrap.fill(text, 96, subsequent_indent="    "))
+    for line in text.splitlines():
+        print(textwrap.fill(line, 96, subsequent_indent="    "))
 
 
 def jsonl_lines(path: str | os.PathLike[str]) -> tuple[int, list[str]]:

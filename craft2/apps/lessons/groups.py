@@ -62,6 +62,11 @@ def handle_slowly(record: ConsumerRecord) -> None:
     SystemClock().wait(threading.Event(), 0.001)
 
 
+def handle_more_slowly(record: ConsumerRecord) -> None:
+    """Five milliseconds."""
+    SystemClock().wait(threading.Event(), 0.005)
+
+
 def commit_to_files(folder: str | os.PathLike[str], partitions: int) -> None:
     """Commit an offset for each partition as in phase 1: a file each, replaced atomically."""
     disk = RealDisk()
@@ -86,12 +91,13 @@ def lag_of(events: Sequence[Event]) -> int:
 
 
 def time_to_drain(address: str, topic: str, members: int) -> float:
-    """Seconds that a new group of so many processes, a millisecond a record, takes for a topic.
+    """Seconds that a new group of so many processes, five ms a record, takes for a topic.
 
     From when each partition has an owner to when nothing is left.
     """
     group = f"{members}-members"
-    with WorkerPool(address, [topic], group, workers=members, handler=handle_slowly) as pool:
+    settings: dict[str, Any] = {"handler": handle_more_slowly, "max_poll_records": 10}
+    with WorkerPool(address, [topic], group, workers=members, **settings) as pool:
         pool.wait_until(lambda: len(set(pool.owners().values())) == members)
         clock = SystemClock()
         began = clock.monotonic()
