@@ -1,0 +1,110 @@
+"""Elections: who may lead (the paper, 5.2 and 5.4.1).
+
+A follower that hears no leader for its timeout stands. First it asks whether it *would* be voted
+for (*pre-vote*): a server that was cut off, and comes back, would otherwise raise the term and
+depose a leader that everybody else is content with. Then it begins a term, votes for itself, and
+asks the others. Each gives one vote a term, to the first who asks and whose log is not behind its
+own: so the winner has every committed entry, since a majority has each of those, and a majority has
+voted, and two majorities share a server.
+
+A new leader's first entry is a *no-op*. It may not count an entry of an earlier term as committed
+because a majority has it (5.4.2, figure 8); once an entry of its own is committed, all before it
+are. Without the no-op that might take until somebody proposes something.
+
+While a leader is heard, requests for votes are not even looked at (the thesis, 4.2.3): so a removed
+server, which gets no heartbeats and does not know why, cannot disturb the others.
+"""
+
+from __future__ import annotations
+
+from phase3_raft.raft.messages import Entry, EntryKind, RequestVote, TimeoutNow, Vote
+from phase3_raft.raft.state import Peer, RaftState, Role
+
+
+class Elections(RaftState):
+    """The half of a server that stands and votes."""
+
+    def _stand(self, pre: bool, forced: bool = False) -> None:
+        """Ask for votes, or (pre) whether they would be given."""
+        self._set_election_timer()
+        if self.id not in self.members.voters:
+            return  # a learner, or nobody's member (yet, or any more)
+        self._move(Role.PRE_CANDIDATE if pre else Role.CANDIDATE)
+        self.leader = None
+        if not pre:
+            self.term, self.voted_for = self.term + 1, self.id
+        self.votes = {self.id: True}
+        for voter in self.members.voters:
+            if voter != self.id:
+                self._outbox.append(
+                    RequestVote(
+                        sender=self.id,
+                        to=voter,
+                        term=self.term + pre,
+                        last_index=self.log.last_index,
+                        last_term=self.log.last_term,
+                        pre=pre,
+                        forced=forced,
+                    )
+                )
+        self._count_votes()
+
+    def _on_request_vote(self, ask: RequestVote) -> None:
+        """Answer. The term is ours by now, except with a pre-vote, whose term is a later one."""
+        granted = self._grants(ask)
+        if granted and not ask.pre:
+            self.voted_for = ask.sender
+            self._set_election_timer()
+        self._answer_vote(ask, granted)
+
+    def _answer_vote(self, ask: RequestVote, granted: bool) -> None:
+        term = ask.term if granted else self.term
+        self._outbox.append(
+            Vote(sender=self.id, to=ask.sender, term=term, granted=granted, pre=ask.pre)
+        )
+
+    def _grants(self, ask: RequestVote) -> bool:
+        """Whether this server votes for who asks.
+
+        One vote a term, so not if `self.voted_for` is somebody else; but a pre-vote for a term
+        later than `self.term` is about a vote that is still free. And never for a log that is
+        behind ours: compare `last_term`, and if these are equal `last_index`, of `ask` and of
+        `self.log` (paper, 5.4.1).
+        """
+        free = self.voted_for in (None, ask.sender) or (ask.pre and ask.term > self.term)
+        mine = self.log.last_term, self.log.last_index
+        return free and (ask.last_term, ask.last_index) >= mine
+
+    def _on_vote(self, vote: Vote) -> None:
+        wanted = Role.PRE_CANDIDATE if vote.pre else Role.CANDIDATE
+        if self.role is wanted and vote.term == self.term + (vote.pre and vote.granted):
+            self.votes[vote.sender] = vote.granted
+            self._count_votes()
+
+    def _count_votes(self) -> None:
+        members = self.members
+        said = [self.votes[voter] for voter in members.voters if voter in self.votes]
+        if said.count(True) >= members.majority:
+            if self.role is Role.PRE_CANDIDATE:
+                self._stand(pre=False)
+            else:
+                self._lead()
+        elif said.count(False) >= members.majority:
+            self._follow(self.term)
+
+    def _lead(self) -> None:
+        """The term is ours."""
+        self._move(Role.LEADER)
+        self.leader = self.id
+        self.votes = {}
+        begin = self.log.last_index + 1
+        others = (member for member in self.members.everybody if member != self.id)
+        self.peers = {other: Peer(next=begin, heard_ms=self._now) for other in others}
+        self.heartbeat_at_ms = self._now
+        self.quorum_at_ms = self._now + self.config.election_timeout_ms[0]
+        self.log.append([Entry(self.term, begin, b"", EntryKind.NO_OP)])
+
+    def _on_timeout_now(self, message: TimeoutNow) -> None:
+        """The leader wants us to take over: no pre-vote, and the others must not wait for it."""
+        if message.sender == self.leader:
+            self._stand(pre=False, forced=True)

@@ -1,0 +1,445 @@
+"""One test a rule, by the sections of the paper and the thesis (see phase3_raft/raft/messages)."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from raft_cluster import Cluster, entries
+
+from phase3_raft.raft.messages import (
+    Append,
+    Appended,
+    Members,
+    RaftError,
+    RequestVote,
+    Vote,
+)
+from phase3_raft.raft.state import NotLeader, RaftConfig, Role
+
+
+def ask(cluster, to, sender, term, last=(0, 0), **kwargs):
+    """Server `to` is asked for its vote; what it answers."""
+    server = cluster[to]
+    last_term, last_index = last
+    server.step(
+        RequestVote(
+            sender=sender, to=to, term=term, last_index=last_index, last_term=last_term, **kwargs
+        ),
+        cluster.now,
+    )
+    ready = server.ready()
+    if ready is None:
+        return None
+    server.advance(ready)
+    return next((m for m in ready.messages if isinstance(m, Vote)), None)
+
+
+def append(cluster, to, sender, term, prev=(0, 0), new=(), commit=0):
+    """Server `to` is sent entries; what it answers."""
+    prev_term, prev_index = prev
+    server = cluster[to]
+    server.step(
+        Append(
+            sender=sender,
+            to=to,
+            term=term,
+            prev_index=prev_index,
+            prev_term=prev_term,
+            entries=tuple(new),
+            commit=commit,
+        ),
+        cluster.now,
+    )
+    ready = server.ready()
+    server.advance(ready)
+    return next(m for m in ready.messages if isinstance(m, Appended))
+
+
+# 5.1 Raft basics
+
+
+def test_5_1_whoever_hears_of_a_later_term_follows_in_it():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].step(Appended(sender=2, to=1, term=9, ok=False, index=0), cluster.now)
+    assert (cluster[1].role, cluster[1].term, cluster[1].leader) == (Role.FOLLOWER, 9, None)
+
+
+def test_5_1_what_comes_from_an_earlier_term_is_refused_with_ours():
+    cluster = Cluster(3, terms={1: 5})
+    assert append(cluster, 1, 2, term=4).term == 5
+    assert not append(cluster, 1, 2, term=4).ok
+    assert ask(cluster, 1, 2, term=4, last=(4, 9)).granted is False
+    assert cluster[1].leader is None
+
+
+# 5.2 Leader election
+
+
+def test_5_2_a_follower_that_hears_nothing_stands_and_leads_with_a_majority():
+    cluster = Cluster(5)
+    cluster.down = {4, 5}
+    assert cluster.elect(1) is Role.LEADER
+    assert cluster[1].term == 1
+    cluster.down = {2, 4, 5}
+    assert cluster.elect(3) is not Role.LEADER
+
+
+def test_5_2_a_server_votes_once_in_a_term_for_who_comes_first():
+    cluster = Cluster(3)
+    assert ask(cluster, 1, 2, term=1).granted
+    assert not ask(cluster, 1, 3, term=1).granted
+    assert ask(cluster, 1, 2, term=1).granted  # the same again: its answer may have been lost
+    assert ask(cluster, 1, 3, term=2).granted  # another term, another vote
+
+
+def test_5_2_the_vote_is_to_be_written_before_it_leaves():
+    cluster = Cluster(3)
+    cluster[1].step(RequestVote(sender=2, to=1, term=1, last_index=0, last_term=0), cluster.now)
+    ready = cluster[1].ready()
+    assert ready.hard_state == (1, 2)
+    assert [type(message) for message in ready.messages] == [Vote]
+    assert not ready.early
+
+
+def test_5_2_a_candidate_follows_a_leader_of_its_own_term():
+    cluster = Cluster(3)
+    cluster.down = {2, 3}
+    cluster[1]._stand(pre=False)
+    assert (cluster[1].role, cluster[1].term) == (Role.CANDIDATE, 1)
+    append(cluster, 1, 2, term=1)
+    assert (cluster[1].role, cluster[1].leader) == (Role.FOLLOWER, 2)
+
+
+def test_5_2_a_split_vote_is_decided_in_a_later_term():
+    cluster = Cluster(4)
+    for one, other in ((1, 2), (3, 4)):
+        cluster[one]._stand(pre=False)
+        assert ask(cluster, other, one, term=1).granted
+    cluster.deliver()
+    assert cluster.leaders() == []
+    cluster.elect(1)
+    assert cluster.leaders() == [1]
+    assert cluster[1].term == 2
+
+
+def test_5_2_timeouts_are_random_within_their_bounds():
+    config = RaftConfig()
+    cluster = Cluster(3)
+    seen = set()
+    for chance in (0.0, 0.5, 0.999):
+        cluster[1]._random = lambda chance=chance: chance
+        cluster[1]._set_election_timer()
+        seen.add(cluster[1].election_at_ms)
+    assert len(seen) == 3
+    assert all(config.election_timeout_ms[0] <= at < config.election_timeout_ms[1] for at in seen)
+
+
+def test_5_2_a_new_leader_says_so_at_once():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    assert {cluster[2].leader, cluster[3].leader} == {1}
+
+
+# 5.3 Log replication
+
+
+def test_5_3_an_entry_is_committed_when_a_majority_has_it_and_then_applied_everywhere():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.down = {3}
+    cluster[1].propose([b"x"])
+    cluster.deliver()
+    assert cluster.applied[1] == cluster.applied[2] == [b"", b"x"]
+    cluster.down = set()
+    cluster.beat(1)
+    assert cluster.applied[3] == [b"", b"x"]
+
+
+def test_5_3_without_a_majority_nothing_is_committed():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.down = {2, 3}
+    cluster[1].propose([b"x"])
+    cluster.deliver()
+    assert cluster.applied[1] == [b""]
+
+
+def test_5_3_entries_fit_only_behind_an_entry_of_the_same_index_and_term():
+    cluster = Cluster(3, logs={1: entries(1, 1, 2)})
+    assert not append(cluster, 1, 2, term=3, prev=(3, 3), new=entries(3, first=4)).ok
+    assert not append(cluster, 1, 2, term=3, prev=(2, 4), new=entries(3, first=5)).ok
+    assert append(cluster, 1, 2, term=3, prev=(2, 3), new=entries(3, first=4)).ok
+    assert cluster.terms(1) == [1, 1, 2, 3]
+
+
+def test_5_3_entries_that_contradict_the_leader_go_with_all_behind_them():
+    cluster = Cluster(3, logs={1: entries(1, 1, 2, 2, 2)})
+    append(cluster, 1, 2, term=3, prev=(1, 2), new=entries(3, first=3))
+    assert cluster.terms(1) == [1, 1, 3]
+
+
+def test_5_3_a_late_message_that_says_less_cuts_nothing_off():
+    cluster = Cluster(3, logs={1: entries(1, 1, 1, 1)})
+    assert append(cluster, 1, 2, term=1, prev=(1, 1), new=entries(1, first=2)).index == 2
+    assert cluster.terms(1) == [1, 1, 1, 1]
+
+
+def test_5_3_a_follower_commits_no_further_than_it_is_known_to_agree():
+    cluster = Cluster(3, logs={1: entries(1, 1, 2, 2)})
+    append(cluster, 1, 2, term=3, prev=(1, 2), commit=4)
+    assert cluster[1].log.committed == 2
+
+
+FIGURE_7 = {
+    "a": (1, 1, 1, 4, 4, 5, 5, 6, 6),
+    "b": (1, 1, 1, 4),
+    "c": (1, 1, 1, 4, 4, 5, 5, 6, 6, 6, 6),
+    "d": (1, 1, 1, 4, 4, 5, 5, 6, 6, 6, 7, 7),
+    "e": (1, 1, 1, 4, 4, 4, 4),
+    "f": (1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3),
+}
+
+
+@pytest.mark.parametrize("name", FIGURE_7)
+def test_figure_7_every_follower_comes_to_have_the_leaders_log(name):
+    leader = (1, 1, 1, 4, 4, 5, 5, 6, 6, 6)
+    logs = {1: entries(*leader), 2: entries(*FIGURE_7[name]), 3: entries(1, 1, 1, 4)}
+    cluster = Cluster(3, logs=logs, terms={1: 7, 2: 7, 3: 7})
+    cluster.elect(1)
+    if cluster[1].role is not Role.LEADER:  # d has more than it, and votes for nobody who lacks it
+        cluster.elect(1)
+    assert cluster[1].role is Role.LEADER
+    assert cluster.terms(1) == [*leader, 8]
+    assert cluster.terms(2) == cluster.terms(3) == cluster.terms(1)
+
+
+def test_5_3_the_leader_goes_back_a_whole_term_in_one_message():
+    long = entries(1, *[2] * 50)
+    cluster = Cluster(3, logs={1: entries(1, *[3] * 50), 2: long, 3: entries(1, *[3] * 50)})
+    cluster.elect(1)
+    refused = [m for m in cluster.messages if isinstance(m, Appended) and not m.ok]
+    assert len(refused) <= 2
+    assert cluster.terms(2) == cluster.terms(1)
+
+
+# 5.4 Safety
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "granted"),
+    [
+        ((1, 1), (1, 1), True),
+        ((1, 1), (1, 2), True),
+        ((1, 2), (1, 1), False),
+        ((1, 9), (2, 1), True),
+        ((2, 1), (1, 9), False),
+    ],
+)
+def test_5_4_1_nobody_votes_for_a_log_that_is_behind_its_own(mine, theirs, granted):
+    term, length = mine
+    cluster = Cluster(3, logs={1: entries(*[term] * length)})
+    assert ask(cluster, 1, 2, term=3, last=theirs).granted is granted
+
+
+def test_5_4_2_figure_8_an_earlier_terms_entry_is_not_committed_by_counting():
+    """Server 1, back as the leader of term 4, brings entry 2 to a majority: (c) of the figure."""
+    logs = {
+        1: entries(1, 2),
+        2: entries(1, 2),
+        3: entries(1),
+        4: entries(1),
+        5: entries(1, 3),
+    }
+    cluster = Cluster(5, logs=logs, terms=dict.fromkeys(logs, 3), max_append_entries=1)
+    cluster.down = {5}
+
+    def has_entry_of_term_4(message):
+        """Such a message arrives without its entries."""
+        if not (isinstance(message, Append) and any(e.term == 4 for e in message.entries)):
+            return False
+        bare = msgspec.structs.replace(message, entries=())
+        cluster[message.to].step(bare, cluster.now)
+        return True
+
+    cluster[1]._stand(pre=False)
+    cluster.deliver(drop=has_entry_of_term_4)
+    assert cluster[1].role is Role.LEADER
+    assert [cluster.terms(i) for i in (1, 2, 3)] == [[1, 2, 4], [1, 2], [1, 2]]
+    assert cluster[1].log.committed == 0  # a majority has entry 2, and that is not enough
+    cluster.beat(1)  # (e): now an entry of term 4 follows it to a majority
+    assert cluster[1].log.committed == 3
+
+
+def test_5_4_2_a_new_leaders_first_entry_is_a_no_op_that_commits_all_before_it():
+    cluster = Cluster(3, logs={1: entries(1, 1), 2: entries(1, 1), 3: ()})
+    cluster.elect(1)
+    assert cluster.applied[1] == [b"1", b"1", b""]
+
+
+# 5.5, 8 and the thesis
+
+
+def test_6_4_a_read_waits_until_a_majority_has_said_that_we_still_lead():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.separate(1)
+    cluster[1].read("before")
+    cluster.deliver()
+    assert cluster.reads == []
+    cluster.cut.clear()
+    cluster.beat(1)
+    assert cluster.reads == [("before", 1)]
+
+
+def test_6_4_reads_of_a_leader_that_is_deposed_fail():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.separate(1)
+    cluster[1].read("stale")
+    cluster.deliver()
+    cluster.elect(2)
+    cluster.cut.clear()
+    cluster.beat(2)
+    assert cluster.reads == [("stale", None)]
+
+
+def test_6_4_a_new_leader_reads_only_when_an_entry_of_its_own_term_is_committed():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose([b"x"])
+    cluster.deliver()
+    cluster.now = cluster[2].election_at_ms
+    for i in (1, 3):
+        cluster[i].heard_leader_ms = -(10**9)
+    cluster[2]._stand(pre=False, forced=True)
+    cluster.deliver(drop=lambda m: isinstance(m, Append) and m.sender == 2 and bool(m.entries))
+    assert cluster[2].role is Role.LEADER
+    cluster[2].read("early")
+    cluster.deliver(drop=lambda m: isinstance(m, Append) and m.sender == 2 and bool(m.entries))
+    assert cluster.reads == []
+    cluster.beat(2)
+    assert cluster.reads == [("early", 3)]
+
+
+def test_9_6_a_server_that_was_cut_off_does_not_raise_the_term_when_it_is_back():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.separate(3)
+    cluster.pass_time(3_000)
+    assert (cluster[3].role, cluster[3].term) == (Role.PRE_CANDIDATE, 1)
+    cluster.cut.clear()
+    cluster.pass_time(1_000)
+    assert cluster.leaders() == [1]
+    assert cluster[1].term == 1
+
+
+def test_6_2_a_leader_that_no_majority_answers_steps_down():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.separate(1)
+    cluster.pass_time(1_000)
+    assert cluster[1].role in (Role.FOLLOWER, Role.PRE_CANDIDATE)
+
+
+def test_4_2_3_while_a_leader_is_heard_requests_for_votes_are_not_looked_at():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    assert ask(cluster, 2, 3, term=9, last=(9, 9)) is None
+    assert cluster[2].term == 1
+    assert ask(cluster, 2, 3, term=9, last=(9, 9), forced=True).granted
+
+
+def test_3_10_leadership_is_handed_over_to_who_has_everything():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.down = {2}
+    cluster[1].propose([b"x"])
+    cluster.deliver()
+    cluster.down = set()
+    cluster[1].transfer(2)
+    with pytest.raises(NotLeader, match="handing leadership to 2"):
+        cluster[1].propose([b"y"])
+    cluster.beat(1)
+    assert cluster.leaders() == [2]
+    assert cluster.applied[2][:2] == [b"", b"x"]
+
+
+def test_4_1_a_change_counts_as_soon_as_it_is_in_the_log():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.down = {2, 3}
+    cluster[1].change_members(Members(voters=(1, 2)))
+    cluster.deliver()
+    assert cluster[1].members.voters == (1, 2)
+    with pytest.raises(RaftError, match="not committed yet"):
+        cluster[1].change_members(Members(voters=(1,)))
+    cluster.down = {3}
+    cluster.beat(1)
+    assert cluster[1].log.committed == cluster[1].log.last_index
+
+
+def test_4_1_voters_change_one_at_a_time():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    with pytest.raises(RaftError, match="one at a time"):
+        cluster[1].change_members(Members(voters=(1, 2, 4)))
+
+
+def test_4_2_1_a_learner_gets_the_log_and_has_no_vote():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.add(4, members=Members())
+    cluster[1].change_members(Members(voters=(1, 2, 3), learners=(4,)))
+    cluster.deliver()
+    assert cluster.applied[4] == cluster.applied[1]
+    assert cluster.elect(4) is Role.FOLLOWER
+    cluster[1].change_members(Members(voters=(1, 2, 3, 4)))
+    cluster.deliver()
+    assert cluster[4].members.voters == (1, 2, 3, 4)
+
+
+def test_4_2_2_a_leader_that_is_removed_leads_until_that_is_committed():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].change_members(Members(voters=(2, 3)))
+    assert cluster[1].role is Role.LEADER
+    cluster.deliver()
+    assert cluster[1].role is Role.FOLLOWER
+    assert cluster[2].log.committed == cluster[3].log.committed == 2
+    assert cluster.elect(1) is Role.FOLLOWER
+
+
+def test_7_a_follower_that_needs_what_is_gone_gets_a_snapshot():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.down = {3}
+    cluster[1].propose([b"%d" % n for n in range(10)])
+    cluster.deliver()
+    cluster[1].compact(9, b"the state after 9")
+    cluster.down = set()
+    cluster.beat(1)
+    assert cluster.applied[3] == [b"the state after 9", b"8", b"9"]
+    assert cluster[3].log.snapshot.index == 9
+    cluster[1].propose([b"on it goes"])
+    cluster.deliver()
+    assert cluster.applied[3][-1] == b"on it goes"
+
+
+def test_7_a_snapshot_is_made_of_what_is_applied():
+    cluster = Cluster(1)
+    cluster.elect(1)
+    for index in (0, 2):
+        with pytest.raises(RaftError, match="make it of the last applied entry"):
+            cluster[1].compact(index, b"")
+
+
+def test_10_2_1_a_leader_writes_and_sends_at_the_same_time_and_counts_itself_afterwards():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose([b"x"])
+    ready = cluster[1].ready()
+    assert {message.to for message in ready.early} == {2, 3}
+    cluster[1].step(Appended(sender=2, to=1, term=1, ok=True, index=2), cluster.now)
+    cluster[1].advance(ready)
+    assert cluster[1].log.committed == 2
