@@ -7,14 +7,19 @@
         pool.events()                                       # what happened, and because of what
 
 Each worker has a session of its own (an interrupt of the notebook is not for it), writes what it
-prints to a file, and ends when the process that started it does, however that ends: its standard
-input is a pipe whose other end only that process holds. What happens goes, as events, to one file
-for all of them.
+prints to a file, and ends when the process that started it does, however that ends. Linux sees to
+it (PR_SET_PDEATHSIG, see prctl(2)). Elsewhere, a worker's standard input is a pipe whose other end
+the pool's process holds: that is not enough for a worker that stands still, nor while a child that
+the pool's process has forked lives on and holds the pipe too. On Linux this is left of it: a worker
+that is paused in its first moments, before it has asked for the signal.
+
+What happens goes, as events, to one file for all of them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import os
 import signal
@@ -23,6 +28,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +48,7 @@ from phase2_groups.group_files import LOCK, group_folder
 from phase2_groups.group_messages import TopicPartition
 
 _REPORT_EVERY_S = 0.1
+_PR_SET_PDEATHSIG = 1  # Linux: the number of this request in prctl(2)
 
 Handler = Callable[[ConsumerRecord], object]
 
@@ -54,6 +61,7 @@ class Spec(msgspec.Struct):
     """What a worker is told."""
 
     name: str
+    parent: int  # the pool's process id
     root: str
     topics: list[str]
     settings: dict[str, Any]
@@ -102,12 +110,17 @@ class WorkerPool:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ended: set[str] = set()  # by our own hand
         self._count = 0
+        self._closed = False
+        # To Linux the parent is the *thread* that starts a process; this one lives like the pool.
+        self._starter = ThreadPoolExecutor(1, "worker-pool")
         self.add(workers)
 
     # What one does to workers.
 
     def add(self, count: int = 1, **settings: object) -> list[str]:
         """Start more; `settings` are for these alone. Returns their names."""
+        if self._closed:
+            raise WorkerError("the pool is closed", "make a new one")
         return [self._start(settings) for _ in range(count)]
 
     def _start(self, settings: dict[str, object]) -> str:
@@ -115,6 +128,7 @@ class WorkerPool:
         name = f"consumer-{self._count}"
         spec = Spec(
             name=name,
+            parent=os.getpid(),
             root=self._root,
             topics=self._topics,
             settings={"client_id": name, **self._settings, **settings},
@@ -122,14 +136,15 @@ class WorkerPool:
             events=str(self.events_file),
         )
         with open(self.folder / f"{name}.log", "wb") as log:
-            self._processes[name] = subprocess.Popen(
+            self._processes[name] = self._starter.submit(
+                subprocess.Popen,
                 # -P keeps the notebook's folder off the module path: PYTHONPATH says whose code.
                 [sys.executable, "-P", "-m", __name__, msgspec.json.encode(spec).decode()],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-            )
+            ).result()
         self._log.emit("started", data={"worker": name}, because="the pool was told to add one")
         return name
 
@@ -146,7 +161,7 @@ class WorkerPool:
         self._signal(name, signal.SIGSTOP, "paused")
         process, never = self._processes[name], threading.Event()
         while process.poll() is None:
-            if psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
+            if not _stands_still(process):
                 self._clock.wait(never, 0.001)  # a signal takes a moment
             elif self._lock_is_free():
                 return
@@ -173,10 +188,21 @@ class WorkerPool:
         """`kill -CONT`: it goes on, and does not know that time has passed."""
         self._signal(name, signal.SIGCONT, "resumed")
 
-    def stop(self, name: str) -> None:
-        """Let it finish the record in hand, commit, leave the group, and end."""
+    def stop(self, name: str, limit_s: float = 10.0) -> None:
+        """Let it finish the record in hand, commit, leave the group, and end; wake it for that.
+
+        Raises WorkerError if it still runs after `limit_s` seconds. It will end with that record.
+        """
+        if name in self._processes and _stands_still(self._processes[name]):
+            self.resume(name)
         self._signal(name, signal.SIGTERM, "stopped")
-        self._processes[name].wait()
+        try:
+            self._processes[name].wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise WorkerError(
+                f"{name} still runs {limit_s:g} s after it was told to stop",
+                "its handler takes long, or hangs: wait, or kill it",
+            ) from None
 
     def _signal(self, name: str, number: signal.Signals, word: str) -> None:
         if name not in self._processes:
@@ -185,9 +211,9 @@ class WorkerPool:
             )
         if number in (signal.SIGKILL, signal.SIGTERM):
             self._ended.add(name)
-        self._log.emit(word, data={"worker": name}, because=f"the pool sent {number.name}")
         if self._processes[name].poll() is None:
-            os.kill(self._processes[name].pid, number)
+            self._log.emit(word, data={"worker": name}, because=f"the pool sent {number.name}")
+            self._processes[name].send_signal(number)
 
     # What one sees of them.
 
@@ -239,12 +265,14 @@ class WorkerPool:
 
     def close(self) -> None:
         """Kill what still runs."""
+        self._closed = True
         for name, process in self._processes.items():
             self._ended.add(name)
             process.kill()
             process.wait()
             assert process.stdin is not None
             process.stdin.close()
+        self._starter.shutdown()
         self._log.close()
 
     def __enter__(self) -> WorkerPool:
@@ -252,6 +280,12 @@ class WorkerPool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _stands_still(process: subprocess.Popen[bytes]) -> bool:
+    if process.poll() is not None:
+        return False
+    return bool(psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
 
 
 def _folder_of(address: str) -> str:
@@ -274,13 +308,25 @@ def _importable(handler: Handler) -> str:
 # The worker's side.
 
 
-def _end_with_parent() -> None:
-    os.read(0, 1)  # returns when the parent is gone, or has closed the pipe
+def _end_with(parent: int) -> None:
+    """See the module."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before that
+        os._exit(2)
+    threading.Thread(target=_end_with_pipe, daemon=True).start()
+
+
+def _end_with_pipe() -> None:
+    os.read(0, 1)  # returns when nobody holds the other end any more
     os._exit(2)
 
 
 def run(spec: Spec) -> None:
-    """Poll, handle, commit, until SIGTERM."""
+    """Poll, handle, commit, until SIGTERM; then go back to the first record not handled, and end.
+
+    So the positions that are committed, by hand or when the consumer closes, are right.
+    """
     module, _, name = spec.handler.partition(":")
     handle: Handler = getattr(importlib.import_module(module), name)
     stopping = threading.Event()
@@ -296,7 +342,11 @@ def run(spec: Spec) -> None:
         consumer.subscribe(spec.topics)
         while not stopping.is_set():
             records = consumer.poll(100)
-            for record in records:
+            for done, record in enumerate(records):
+                if stopping.is_set():
+                    for left in reversed(records[done:]):  # the first of a partition comes last
+                        consumer.seek((left.topic, left.partition), left.offset)
+                    break
                 handle(record)
             if records and not config.enable_auto_commit:
                 # A refusal is no loss: the records come again, here or at another worker.
@@ -316,8 +366,9 @@ def _report(consumer: Consumer, events: EventLog) -> None:
 
 def main(text: str) -> None:
     """Run one worker."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    run(msgspec.json.decode(text, type=Spec))
+    spec = msgspec.json.decode(text, type=Spec)
+    _end_with(spec.parent)
+    run(spec)
 
 
 if __name__ == "__main__":

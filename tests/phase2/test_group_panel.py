@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import pytest
 
 from craft2.apps.lessons.groups import fill_topic, handle_slowly
 from craft2.apps.panel.group_panel import Do, GroupPanel, group_panel
+from phase2_groups.fetch_buffer import ConsumerRecord
+
+SOON = 20  # seconds in which anything that is to happen has happened
 
 
 @pytest.fixture
@@ -62,3 +66,27 @@ def test_a_new_panel_ends_the_one_before(panel: GroupPanel, tmp_path: Path) -> N
     assert panel.status() == "closed; nobody is running"
     assert other.status().startswith("consumer-1: ")
     other.close()
+
+
+def never_ends(record: ConsumerRecord) -> None:
+    print("in hand", flush=True)
+    threading.Event().wait()
+
+
+def test_a_member_that_cannot_leave_does_not_keep_the_panel_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    fill_topic(tmp_path / "queue", "flights", 4, 400, keyed=False)
+    panel = GroupPanel(f"file:{tmp_path / 'queue'}", ["flights"], never_ends, members=1)
+    said = panel._pool.folder / "consumer-1.log"
+    panel._pool.wait_until(lambda: "in hand" in said.read_text())
+    leaves = threading.Thread(target=panel.press, args=(Do.LEAVE, "consumer-1"), daemon=True)
+    leaves.start()
+    panel._pool.wait_until(lambda: "stopped" in [event.kind for event in panel.events()])
+    closes = threading.Thread(target=panel.close, daemon=True)
+    closes.start()
+    closes.join(SOON)
+    assert panel.status() == "closed; nobody is running"
+    leaves.join(SOON)
+    assert not leaves.is_alive()

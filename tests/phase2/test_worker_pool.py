@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import psutil
@@ -109,6 +111,56 @@ def test_a_handler_that_raises_ends_its_worker_with_its_words_and_commits_nothin
     assert committed(address) == 0
 
 
+def ends_with_the_first(record):
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def never_ends(record):
+    print("in hand", flush=True)
+    threading.Event().wait()
+
+
+@pytest.mark.parametrize("automatic", [False, True])
+def test_a_worker_that_is_told_to_stop_commits_what_it_has_handled_and_nothing_else(
+    address, tmp_path, monkeypatch, automatic
+):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    settings = {"handler": ends_with_the_first, "enable_auto_commit": automatic}
+    with pool(address, tmp_path, workers=1, **settings) as workers:
+        workers.wait_until(lambda: not workers.running())
+        assert committed(address) == 1
+
+
+def test_a_paused_worker_wakes_up_to_stop(address, tmp_path):
+    with pool(address, tmp_path, workers=1) as workers:
+        workers.wait_until(shared_by(workers, "consumer-1"))
+        workers.pause("consumer-1")
+        workers.stop("consumer-1")
+        because = [e.because for e in workers.events() if e.kind == "rebalance-begins"]
+        assert because[-1] == "consumer-1 left: the consumer was closed"
+
+
+def test_a_handler_that_never_ends_does_not_keep_who_stops_its_worker(
+    address, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    with pool(address, tmp_path, workers=1, handler=never_ends) as workers:
+        said = workers.folder / "consumer-1.log"
+        workers.wait_until(lambda: "in hand" in said.read_text())
+        with pytest.raises(WorkerError, match="consumer-1 still runs 0 s after it was told to"):
+            workers.stop("consumer-1", limit_s=0)
+        assert workers.running() == ["consumer-1"]
+
+
+def test_a_closed_pool_starts_nobody(address, tmp_path):
+    with pool(address, tmp_path, workers=1) as workers:
+        pass
+    with pytest.raises(WorkerError, match="the pool is closed"):
+        workers.add()
+    assert list(workers._processes) == ["consumer-1"]
+    workers.stop("consumer-1")
+
+
 def test_what_cannot_be_started_says_why(address, tmp_path):
     with pytest.raises(WorkerError, match="cannot be imported by another process"):
         pool(address, tmp_path, handler=lambda record: None)
@@ -121,23 +173,49 @@ def test_what_cannot_be_started_says_why(address, tmp_path):
 
 
 PARENT = """
-    import os, sys
+    import os, signal, sys, threading
     from phase2_groups.worker_pool import WorkerPool
-    pool = WorkerPool(sys.argv[1], ["t"], "g", workers=2, folder=sys.argv[2])
+    pool = WorkerPool(sys.argv[1], ["t"], "g", folder=sys.argv[2])
+    thread = threading.Thread(target=pool.add, args=(2,))  # which ends long before the workers do
+    thread.start()
+    thread.join()
     pool.wait_until(lambda: len(pool.owners()) == 6)
-    print(*(process.pid for process in pool._processes.values()), flush=True)
-    os.kill(os.getpid(), 9) if sys.argv[3] == "killed" else None
+    child = 0
+    if sys.argv[3] == "paused":
+        pool.pause("consumer-1")
+    if sys.argv[3] == "forked":
+        child = os.fork()
+        if child == 0:
+            os.close(1)
+            signal.pause()
+    print(child, *(process.pid for process in pool._processes.values()), flush=True)
+    os.kill(os.getpid(), 9) if sys.argv[3] != "left without closing" else None
 """
 
+only_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
 
-@pytest.mark.parametrize("end", ["killed", "left without closing"])
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "killed",
+        "left without closing",
+        pytest.param("paused", marks=only_linux),
+        pytest.param("forked", marks=only_linux),
+    ],
+)
 def test_no_worker_outlives_the_process_that_started_it(address, tmp_path, end):
     parent = [sys.executable, "-c", textwrap.dedent(PARENT), address, str(tmp_path / "w"), end]
     done = subprocess.run(parent, stdout=subprocess.PIPE, text=True, check=False)
-    workers = [int(pid) for pid in done.stdout.split()]
+    child, *workers = (int(pid) for pid in done.stdout.split())
     assert len(workers) == 2
-    _, alive = psutil.wait_procs([p for p in map(_process, workers) if p], timeout=20)
-    assert not alive
+    try:
+        _, alive = psutil.wait_procs([p for p in map(_process, workers) if p], timeout=20)
+        assert not alive
+    finally:
+        for pid in (child, *workers):
+            if pid and (process := _process(pid)):
+                process.kill()
 
 
 def _process(pid):

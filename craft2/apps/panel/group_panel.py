@@ -95,7 +95,8 @@ class GroupPanel:
     def press(self, button: str, name: str | None = None) -> None:
         """The same as a click: press("Kill it", "consumer-2"); the member chosen, if none is named.
 
-        A button that makes no sense now does nothing.
+        A button that makes no sense now does nothing. Raises WorkerError if a member that is to
+        leave does not.
         """
         do = Do(button)
         with self._lock:
@@ -113,9 +114,11 @@ class GroupPanel:
                 self._paused.discard(who)
             elif do is Do.KILL:
                 self._pool.kill(who)
-            else:
-                self._pool.stop(who)
             self._refresh()
+        if do is Do.LEAVE:  # which takes as long as its handler does: others must not wait for it
+            self._pool.stop(who)
+            with self._lock:
+                self._refresh()
 
     def _enabled(self, do: Do, who: str | None) -> bool:
         running = [] if self._closed.is_set() else self._pool.running()
