@@ -19,6 +19,7 @@ Source: Kafka's KafkaProducer and Sender.
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,10 +52,20 @@ if TYPE_CHECKING:
 
 
 _LONGEST_S = 60.0  # that the sender waits for nothing in particular
+_process = os.getpid()  # asking the system each time would make `send` a tenth slower
+
+
+def _in_a_forked_child() -> None:
+    global _process
+    _process = os.getpid()
+
+
+os.register_at_fork(after_in_child=_in_a_forked_child)
 
 
 class Producer:
-    """See the module. Any thread may use it. Close it, or records that still wait are lost.
+    """See the module. Any thread may use it, but no forked child: the sender's thread is not there.
+    Close it, or records that still wait are lost.
 
     A topic that has grown is noticed when `partition` names one that is new.
 
@@ -77,7 +88,8 @@ class Producer:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()  # guards what follows; never held while anything is sent
         self._room = threading.Condition(self._lock)  # memory was given back
-        self._core = ProducerCore(config, random, Promise)
+        self._process = _process
+        self._core = ProducerCore(config, random, partial(Promise, self._check_may_wait))
         self._topics: dict[str, Topic] = {}
         self._refusal: ProducerError | None = None  # why `send` takes nothing any more
         self._closing = threading.Event()
@@ -107,11 +119,13 @@ class Producer:
             partition, in the order of their sending.
         partition: overrules the key's choice. timestamp_ms: since 1970; now if None.
         on_delivery: called as `on_delivery(metadata, error)`, one of them None, in the producer's
-            thread: be quick there, and neither flush nor close. In a partition in order.
+            thread: be quick there, and wait for no other record. In a partition in order.
 
         Raises BadRecord, RecordTooLarge, UnknownTopic, BufferFull, ProducerClosed, ProducerFailed;
         then the record was not queued.
         """
+        if self._process != _process:
+            raise self._forked()
         if type(value) is not bytes and value is not None:
             value = as_bytes("value", value)
         if type(key) is not bytes and key is not None:
@@ -224,6 +238,8 @@ class Producer:
         if keys and partition is None and self.config.partitioner == "murmur2_random":
             parts = bulk_send.deal(columns, len(lanes.lanes))
         cut = [(number, bulk_send.cut(part, self._most)) for number, part in parts]
+        if self._process != _process:
+            raise self._forked()
         if self._refusal is not None:
             raise self._refusal
         queued: list[Batch] = []
@@ -234,7 +250,7 @@ class Producer:
                     queued.append(self._queue(lanes, number, piece))
         except (BufferFull, ProducerClosed, ProducerFailed) as error:
             rejected = error
-        return BulkFuture(queued, rejected, len(values) - sum(batch.count for batch in queued))
+        return BulkFuture(queued, rejected, len(values))
 
     def send_table(
         self,
@@ -248,11 +264,12 @@ class Producer:
 
         Raises as that does; what is wrong with a later portion is found when it is its turn.
         """
-        futures = [
-            self.send_many(topic, *portion, partition=partition)
-            for portion in bulk_send.portions(values, keys, timestamps)
-        ]
-        return BulkFuture.joined(futures)
+        parts: list[BulkFuture] = []
+        for portion in bulk_send.portions(values, keys, timestamps):
+            parts.append(self.send_many(topic, *portion, partition=partition))
+            if parts[-1].rejected is not None:  # what comes after it must not overtake it
+                break
+        return BulkFuture.joined(parts, len(values))
 
     def _queue(self, topic: Topic, partition: int | None, piece: bulk_send.Columns) -> Batch:
         """Encode one batch of many and queue it; records without a partition may go anywhere."""
@@ -280,8 +297,7 @@ class Producer:
 
         timeout: seconds. Returns how many records still have no outcome: 0 unless it has passed.
         """
-        if threading.current_thread() is self._sender:
-            raise ProducerError("flush was called in a callback", "call it in another thread")
+        self._check_may_wait()
         until = None if timeout is None else self._clock.monotonic() + timeout
         with self._lock:
             self._core.seal_all()
@@ -296,6 +312,7 @@ class Producer:
     def close(self, timeout: float | None = None) -> None:
         """Flush for up to `timeout` seconds, then end. What has no outcome by then fails with
         ProducerClosed, which says whether it may be stored. May be called again."""
+        self._check_may_wait()
         with self._lock:
             self._refusal = self._refusal or ProducerClosed(
                 "the producer is closed", "make a new one"
@@ -316,6 +333,21 @@ class Producer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _check_may_wait(self) -> None:
+        """Raise ProducerError if it would be for ever."""
+        if self._process != _process:
+            raise self._forked()
+        if threading.current_thread() is self._sender:
+            raise ProducerError(
+                "waiting in a callback, in the thread that is waited for", "do it in another thread"
+            )
+
+    def _forked(self) -> ProducerError:
+        return ProducerError(
+            f"this producer belongs to process {self._process}: its thread is not in this child",
+            "make a producer in the child",
+        )
 
     def metrics(self) -> ProducerMetrics:
         """What the producer has done so far, and holds now."""

@@ -1,6 +1,8 @@
 """The settings of a `Producer`, and the errors it raises.
 
 Names and defaults are those of Kafka's Java client, in snake case; sizes in bytes, times in ms.
+Numbers are int32 as Kafka's are, with one int64, `buffer_memory`. (Kafka has more of these, for
+times that are longer than 24 days.)
 
 >>> ProducerConfig(acks=1, enable_idempotence=True, linger_ms=120_000)
 Traceback (most recent call last):
@@ -23,7 +25,7 @@ from craft2.errors import Craft2Error
 
 ALL = -1  # acks
 MAX_IN_FLIGHT = 5  # of an idempotent producer: as many batches as a partition remembers
-MAX_INT = 2**31 - 1
+MAX_INT, MAX_LONG = 2**31 - 1, 2**63 - 1
 
 
 class BadProducerConfig(Craft2Error):
@@ -134,9 +136,9 @@ class ProducerConfig:
         least |= {"request_timeout_ms": 1, "delivery_timeout_ms": 1}
         problems = []
         for name, lowest in least.items():
-            value = getattr(self, name)
-            if type(value) is not int or value < lowest:
-                problems.append(f"{name} is {value!r}: give a whole number of {lowest} or more")
+            value, most = getattr(self, name), MAX_LONG if name == "buffer_memory" else MAX_INT
+            if type(value) is not int or not lowest <= value <= most:
+                problems.append(f"{name} is {value!r}: give a whole number from {lowest} to {most}")
         choices = {
             "acks": (0, 1, -1, "all"),
             "compression_type": CODEC_NAMES,
@@ -180,9 +182,8 @@ class ProducerConfig:
             values = [getattr(self, one) for one in (name, *parts)]
             if all(type(value) is int for value in values) and values[0] < sum(values[1:]):
                 least = sum(values[1:])
-                problems.append(
-                    f"{name} is {values[0]}, less than {' + '.join(parts)}: raise it to {least}"
-                )
+                fix = f"raise it to {least}" if least <= MAX_INT else "lower them"
+                problems.append(f"{name} is {values[0]}, less than {' + '.join(parts)}: {fix}")
         return problems
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import NamedTuple
 
 from phase2_groups.accumulator import Batch, Outcome
@@ -31,9 +32,13 @@ OnDelivery = Callable[[RecordMetadata | None, ProducerError | None], object]
 
 
 class Promise:
-    """That a batch will have an outcome; kept by the sender's thread."""
+    """That a batch will have an outcome; kept by the sender's thread.
 
-    def __init__(self) -> None:
+    check_may_wait: raises ProducerError where waiting would never end.
+    """
+
+    def __init__(self, check_may_wait: Callable[[], None]) -> None:
+        self._check_may_wait = check_may_wait
         self.callbacks: list[Callable[[], object]] = []  # what `keep` will call, in this order
         self._changed = threading.Condition()
         self._kept = False
@@ -54,19 +59,20 @@ class Promise:
         for callback in self.callbacks:
             try:
                 callback()
-            except Exception:  # it must not end the sender's thread
+            except BaseException:  # not even sys.exit() may end the sender's thread
                 _log.exception("a delivery callback failed")
         self.callbacks = []
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Whether the promise is kept, within the time."""
+        """Whether the promise is kept, within the time. Raises ProducerError."""
+        self._check_may_wait()
         with self._changed:
             return self._changed.wait_for(lambda: self._kept, timeout_s)
 
 
 def outcome_of(batch: Batch, timeout_s: float | None) -> Outcome:
-    """The batch's outcome; raises TimeoutError if it has none within the time."""
-    if not batch.promise.wait(timeout_s):
+    """The batch's outcome; raises TimeoutError if it has none within the time, or ProducerError."""
+    if batch.outcome is None and not batch.promise.wait(timeout_s):
         raise TimeoutError(
             f"no acknowledgement within {timeout_s} s; the record is still on its way, and its "
             "outcome is certain after delivery_timeout_ms"
@@ -92,7 +98,8 @@ class SendFuture:
         """Where the record is, once it is acknowledged.
 
         timeout: seconds; None waits as long as it takes (at most about `delivery_timeout_ms`).
-        Raises the ProducerError for which it failed, or TimeoutError.
+        Raises the ProducerError for which it failed, TimeoutError, or, in a callback, for a record
+        that has no outcome yet, ProducerError.
         """
         outcome = outcome_of(self._batch, timeout)
         if outcome.error is not None:
@@ -139,20 +146,24 @@ class BulkResult(NamedTuple):
 
 
 class BulkFuture:
-    """The future of many records. Some may fail while others are acknowledged."""
+    """The future of many records. Some may fail while others are acknowledged.
 
-    def __init__(self, batches: Sequence[Batch], rejected: ProducerError | None, left: int) -> None:
-        """rejected: why the last `left` records were not taken in at all, if so."""
+    rejected: why the last of them were not taken in at all, if so.
+    """
+
+    def __init__(
+        self, batches: Sequence[Batch], rejected: ProducerError | None, total: int
+    ) -> None:
+        """total: of the records, those taken in (`batches`) and those rejected."""
+        self.rejected = rejected
         self._batches = batches
-        self._rejected = rejected
-        self._left = left
+        self._left = total - sum(batch.count for batch in batches)
 
     @classmethod
-    def joined(cls, parts: Sequence[BulkFuture]) -> BulkFuture:
-        """One future for all."""
-        rejected = next((part._rejected for part in parts if part._rejected is not None), None)
+    def joined(cls, parts: Sequence[BulkFuture], total: int) -> BulkFuture:
+        """One future for all; of the records after these parts none was taken in."""
         batches = [batch for part in parts for batch in part._batches]
-        return cls(batches, rejected, sum(part._left for part in parts))
+        return cls(batches, parts[-1].rejected if parts else None, total)
 
     def done(self) -> bool:
         """Whether every record is acknowledged or failed."""
@@ -163,7 +174,7 @@ class BulkFuture:
 
         Raises the first error, with a note of how many failed; or TimeoutError (of one batch).
         """
-        error = self.exception(timeout)
+        error = copy(self.exception(timeout))  # the note is for this call alone
         if error is not None:
             error.add_note(f"{self.failed} records failed, {self.acknowledged} are acknowledged")
             raise error
@@ -172,7 +183,7 @@ class BulkFuture:
     def exception(self, timeout: float | None = None) -> ProducerError | None:
         """The first error, None if all are acknowledged. Raises TimeoutError (of one batch)."""
         errors = [outcome_of(batch, timeout).error for batch in self._batches]
-        return next((error for error in [*errors, self._rejected] if error is not None), None)
+        return next((error for error in [*errors, self.rejected] if error is not None), None)
 
     @property
     def acknowledged(self) -> int:

@@ -2,7 +2,8 @@
 
 How many partitions a topic has is how many of these there are without a gap. So they are made from
 the highest number down: nobody ever sees a topic with some of its partitions, nor one that has
-grown by half.
+grown by half. If that is interrupted, the folders beyond the gap are nobody's, and only the same
+growth may go on with them.
 
 >>> import tempfile
 >>> root = tempfile.mkdtemp()
@@ -36,7 +37,8 @@ def create_topic(
     """Make a topic, or let one grow to `partitions`.
 
     Keys move: which partition a key goes to depends on how many there are. Raises TopicError for a
-    name or a number that Kafka would not allow either, or if it has more partitions already.
+    name or a number that Kafka would not allow either, if it has more partitions already, or is
+    growing to more.
     """
     disk = disk or RealDisk()
     check_topic(topic)
@@ -51,9 +53,25 @@ def create_topic(
             f"topic {topic!r} has {there} partitions and cannot shrink to {partitions}",
             "make another topic: what is in a partition cannot be dealt out again",
         )
+    beyond = [number for number in _folders(root, topic, disk) if number >= partitions]
+    if beyond:  # they would count as soon as the gap is closed
+        raise TopicError(
+            f"topic {topic!r} would have {max(beyond) + 1} partitions, not {partitions}: a growth "
+            f"that has not ended has made {', '.join(f'{topic}-{number}' for number in beyond)}",
+            f"if nobody is at it, create_topic with {max(beyond) + 1} finishes it; to have fewer, "
+            "remove these folders first, if their logs are empty",
+        )
     for number in reversed(range(there, partitions)):
         path = partition_path(root, topic, number)
         PartitionLog(path, LogConfig(access="shared"), disk=disk).close()
+
+
+def _folders(root: str | os.PathLike[str], topic: str, disk: Disk) -> list[int]:
+    """The numbers of all partitions' folders of a topic, with or without a gap."""
+    if not disk.exists(os.fspath(root)):
+        return []
+    found = (_PARTITION.fullmatch(name) for name in disk.listdir(os.fspath(root)))
+    return sorted(int(match[2]) for match in found if match and match[1] == topic)
 
 
 def check_topic(topic: str) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import doctest
+import os
+import signal
+import sys
 import threading
 from collections import Counter
 from contextlib import contextmanager
@@ -31,6 +34,7 @@ from phase2_groups.producer_config import (
     Refused,
     UnknownTopic,
 )
+from phase2_groups.topics import TopicError, create_topic, partition_count
 from phase2_groups.transport import ProducerId
 
 SOON = 30  # seconds in which anything that is to happen has happened
@@ -83,8 +87,8 @@ def test_all_problems_of_a_config_come_at_once_each_with_its_fix():
     lines = str(refused.value).splitlines()
     assert lines[0] == "7 settings cannot be used:"
     for words in (
-        "batch_size is True: give a whole number of 0 or more",
-        "linger_ms is -1: give a whole number of 0 or more",
+        "batch_size is True: give a whole number from 0 to 2147483647",
+        "linger_ms is -1: give a whole number from 0 to 2147483647",
         "acks is 2: give one of (0, 1, -1, 'all')",
         "compression_type is 'zst': did you mean 'zstd'?",
         'enable_idempotence needs acks="all", and acks is 2: set acks="all", or leave',
@@ -117,6 +121,21 @@ def test_idempotence_is_on_unless_something_is_in_its_way(settings):
     assert ProducerConfig().idempotent
     assert not ProducerConfig(**settings).idempotent
     assert not ProducerConfig(enable_idempotence=False).idempotent
+
+
+def test_no_time_or_size_is_larger_than_the_field_or_the_wait_it_is_for():
+    names = [name for name, value in vars(ProducerConfig()).items() if type(value) is int]
+    longest = dict.fromkeys(names, 2**31 - 1) | {"linger_ms": 0, "buffer_memory": 2**63 - 1}
+    ProducerConfig(**longest)
+    with pytest.raises(BadProducerConfig) as refused:
+        ProducerConfig(**dict.fromkeys(names, 2**63))
+    lines = str(refused.value).splitlines()
+    for name in names:
+        most = 2**63 - 1 if name == "buffer_memory" else 2**31 - 1
+        [line] = [line for line in lines if line.startswith(f"  {name} is {2**63}: ")]
+        assert line.endswith(f" to {most}")
+    with pytest.raises(BadProducerConfig, match=r"linger_ms \+ request_timeout_ms: lower them"):
+        ProducerConfig(linger_ms=2**31 - 1, delivery_timeout_ms=2**31 - 1)
 
 
 # One record.
@@ -220,6 +239,79 @@ def test_who_flushes_in_a_callback_is_told_so_instead_of_waiting_for_ever():
     assert "in a callback" in str(errors[0])
 
 
+def test_who_waits_in_a_callback_for_another_record_is_told_so_instead_of_waiting_for_ever():
+    with producing({"t": 2}) as (made, _):
+        waits = []
+
+        def wait(metadata, error):
+            other = made.send("t", b"", partition=1)
+            for ask in (other.result, other.exception):
+                try:
+                    waits.append(ask())
+                except ProducerError as refused:
+                    waits.append(refused)
+
+        one = made.send("t", b"", partition=0)
+        one.add_done_callback(lambda future: waits.append(future.result()))
+        made.send("t", b"", partition=0, on_delivery=wait)
+        made.flush(SOON)
+    assert waits[0] == one.result()
+    assert ["in a callback" in str(refused) for refused in waits[1:]] == [True, True]
+
+
+def test_a_callback_that_would_end_the_program_ends_no_thread_and_hides_no_outcome(caplog):
+    def leave(metadata, error):
+        sys.exit(1)
+
+    def interrupt(metadata, error):
+        raise KeyboardInterrupt
+
+    with producing({"t": 3}, linger_ms=10_000) as (made, _):
+        made.send("t", b"a", partition=0, on_delivery=leave)
+        made.send("t", b"b", partition=1, on_delivery=interrupt)
+        other = made.send("t", b"c", partition=2)
+        made.flush(1)
+        assert other.result(1).partition == 2
+        assert made.send("t", b"later").done() is False
+        assert made.flush(SOON) == 0
+    assert caplog.text.count("a delivery callback failed") == 2
+
+
+def in_a_forked_child(work):
+    """The exit code of a child that does this, and is ended if it waits for ever."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(SOON // 3)
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("call", ["send", "send_many", "flush", "close", "the future's result"])
+def test_in_a_forked_child_the_producer_says_so_instead_of_waiting_for_ever(call):
+    with producing({"t": 1}, linger_ms=10_000) as (made, _):
+        future = made.send("t", b"of the parent")
+        calls = {
+            "send": lambda: made.send("t", b""),
+            "send_many": lambda: made.send_many("t", [b""]),
+            "flush": made.flush,
+            "close": made.close,
+            "the future's result": future.result,
+        }
+
+        def work():
+            with pytest.raises(ProducerError, match="make a producer in the child"):
+                calls[call]()
+
+        assert in_a_forked_child(work) == 0
+        assert made.flush(SOON) == 0
+        assert future.result().offset == 0
+
+
 def test_an_error_that_passes_is_not_seen_by_the_application():
     faults = [Fault.REFUSED, Fault.LOST, Fault.UNHEARD]
     with producing({"t": 1}, faults) as (made, transport):
@@ -293,6 +385,19 @@ def test_an_unknown_topic_is_waited_for_and_a_topic_may_grow():
         assert made.send("u", b"").result(SOON).partition == 0
         transport.add_partition("u")
         assert made.send("u", b"", partition=1).result(SOON).partition == 1
+
+
+def test_what_an_interrupted_growth_has_left_does_not_become_partitions_unasked(tmp_path):
+    create_topic(tmp_path, "t", 4)
+    create_topic(tmp_path, "t-6", 1)  # its folder is t-6-0, which is none of t's
+    for number in (9, 8, 7, 6):
+        create_topic(tmp_path / "other", "t", number + 1)
+        (tmp_path / "other" / f"t-{number}").rename(tmp_path / f"t-{number}")
+    with pytest.raises(TopicError, match=r"t-8, t-9.*create_topic with 10 finishes it"):
+        create_topic(tmp_path, "t", 8)
+    assert partition_count(tmp_path, "t") == 4
+    create_topic(tmp_path, "t", 10)
+    assert partition_count(tmp_path, "t") == 10
 
 
 # Memory.
@@ -535,6 +640,9 @@ def test_many_records_of_which_some_fail_say_how_many():
         with pytest.raises(Refused) as refused:
             future.result(SOON)
         assert refused.value.__notes__ == ["3 records failed, 7 are acknowledged"]
+        with pytest.raises(Refused) as again:
+            future.result(SOON)
+        assert again.value.__notes__ == ["3 records failed, 7 are acknowledged"]
         assert [placed.first_offset for placed in future.placed] == [0, 3, 6]
 
 
@@ -546,6 +654,20 @@ def test_many_records_that_find_no_room_say_how_many_did():
         gate.open()
         assert isinstance(future.exception(SOON), BufferFull)
         assert (future.acknowledged, future.failed) == (6, 4)
+
+
+def test_a_table_that_finds_no_room_stops_there_so_that_no_later_record_overtakes(monkeypatch):
+    monkeypatch.setattr(bulk_send, "_PORTION", 5)
+    values = [b"%d" % number * 100 for number in range(10)] + [b"small"] * 90
+    settings = {"batch_size": 100, "max_request_size": 500, "buffer_memory": 1_000}
+    with producing({"t": 1}, max_block_ms=1, **settings) as (made, transport):
+        gate = Gate(transport)
+        future = made.send_table("t", pa.array(values))
+        gate.open()
+        assert isinstance(future.exception(SOON), BufferFull)
+        stored = [record.value for record in transport.records("t", 0)]
+        assert stored == values[: len(stored)]
+        assert (future.acknowledged, future.failed) == (len(stored), 100 - len(stored))
 
 
 @given(st.lists(st.binary(min_size=1, max_size=13), min_size=1))
