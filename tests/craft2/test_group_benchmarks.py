@@ -139,8 +139,15 @@ def test_a_rebalance_is_timed_and_only_the_eager_protocol_gives_up_what_stays(
 
 def test_a_gap_is_between_records_of_one_partition_that_stays():
     notes = [Handled(when, number, "a") for when, number in enumerate((0, 1, 1, 0, 2, 2, 2, 0))]
-    assert rebalance.longest_gap(notes, {0, 1}) == 4
-    assert rebalance.longest_gap(notes, {1, 2}) == 1
+    assert rebalance.longest_gap(notes, {0, 1}, 0, 7) == 5
+    assert rebalance.longest_gap(notes, {0, 2}, 0, 7) == 4
+    assert rebalance.longest_gap(notes, {1}, 1, 3) == 1
+
+
+def test_a_partition_that_stands_still_all_the_time_is_the_longest_gap():
+    notes = [Handled(float(when), 0, "a") for when in range(10)]
+    assert rebalance.longest_gap(notes, {0, 1}, 2, 9) == 7
+    assert rebalance.longest_gap([*notes, Handled(3, 1, "a")], {0, 1}, 2, 9) == 6
 
 
 def test_notes_begin_where_they_are_taken(tmp_path):

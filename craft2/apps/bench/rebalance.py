@@ -4,8 +4,8 @@ Those of a consumer that is killed, or leaves: from the signal until the last of
 record handled by somebody else. A silent death is noticed when the session timeout is over, a
 leaving consumer says so.
 
-Those that stay where they are while a third consumer joins two: the longest time between two of
-their records. With the eager protocol (`range`) everybody gives up everything first, with the
+Those that stay where they are while a third consumer joins two: the longest time without a record
+of one of them. With the eager protocol (`range`) everybody gives up everything first, with the
 cooperative one (`cooperative-sticky`) only what moves.
 
 The workers and their notes are those of `groups`. A poll returns few records, because a consumer
@@ -54,7 +54,7 @@ def seconds_without(group: Group, end: Callable[[str], None]) -> float:
 class Gaps(NamedTuple):
     """Of the partitions that stay where they are while a third consumer joins two."""
 
-    before_s: float  # the longest time between two records, in a second without a rebalance
+    before_s: float  # the longest time without a record, in a second without a rebalance
     rebalance_s: float  # the same, during the rebalance
     given_up: int  # how many of them were given up, and given back
 
@@ -64,8 +64,9 @@ def gaps(bench: Bench, address: str, strategy: str) -> Gaps:
     settings = {"partition_assignment_strategy": (strategy,), **SMALL_STEPS}
     with Group(bench, address, PARTITIONS, workers=2, **settings) as group:
         group.settle()
-        quiet = group.work(1.0)
-        notes, owners, count = group.notes(), group.owners(), len(group.events())
+        notes, quiet_s = group.notes(), time.time()
+        group.work(1.0)
+        owners, count = group.owners(), len(group.events())
         group.add()
         group.settle()
         group.work(0.3)
@@ -73,24 +74,27 @@ def gaps(bench: Bench, address: str, strategy: str) -> Gaps:
     stay = {number for topic, number in owners if owners[topic, number] == now.get((topic, number))}
     begins_ms = min(event.when_ms for event in events if event.kind == "rebalance-begins")
     ends_ms = max(event.when_ms for event in events if event.kind == "assigned")
-    busy = [
-        note
-        for note in notes.read()
-        if begins_ms / 1000 - 0.2 <= note.when_s <= ends_ms / 1000 + 0.2
-    ]
     given_up = {event.partition for event in events if event.kind == "revoked"} & stay
-    return Gaps(longest_gap(quiet, stay), longest_gap(busy, stay), len(given_up))
+    handled = notes.read()
+    return Gaps(
+        longest_gap(handled, stay, quiet_s, quiet_s + 1.0),
+        longest_gap(handled, stay, begins_ms / 1000 - 0.2, ends_ms / 1000 + 0.2),
+        len(given_up),
+    )
 
 
-def longest_gap(notes: list[Handled], partitions: set[int]) -> float:
-    """Seconds between two records of one partition, at most.
+def longest_gap(notes: list[Handled], partitions: set[int], start_s: float, end_s: float) -> float:
+    """Seconds without a record of one partition, at most, from `start_s` to `end_s`.
+
+    A partition of which there is no record at all has stood still all the time.
 
     >>> notes = [Handled(1.0, 0, "a"), Handled(1.5, 1, "a"), Handled(3.0, 0, "b")]
-    >>> longest_gap(notes, {0, 1})
-    2.0
+    >>> longest_gap(notes, {0, 1}, 1.0, 4.0), longest_gap(notes, {0, 1}, 0.0, 3.0)
+    (2.5, 2.0)
     """
-    times = ([note.when_s for note in notes if note.partition == one] for one in partitions)
-    return max(after - before for some in times for before, after in pairwise(some))
+    seen = [note for note in notes if start_s <= note.when_s <= end_s]
+    times = ([note.when_s for note in seen if note.partition == one] for one in partitions)
+    return max(b - a for some in times for a, b in pairwise([start_s, *some, end_s]))
 
 
 def _keep(bench: Bench, what: str, taken_s: list[float], notes: str = "") -> None:
