@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 from uuid import uuid4
 
 from craft2.clock import Clock, SystemClock
@@ -89,6 +89,8 @@ class Consumer:
         self._member: GroupMember | None = None  # set by `subscribe`
         self._news = threading.Event()  # `poll` has to look at more than records
         self._woken = False
+        self._in_hand: ConsumerRecord | None = None  # what the body of a loop is busy with
+        self._telling = False  # the listener runs
         self._closed = False
         self._look_at_metadata_ms = self._commit_due_ms = 0
         self._counts: dict[str, int] = {}
@@ -162,7 +164,9 @@ class Consumer:
 
         Raises what the listener raises, UnknownTopic, NoOffset, GroupError, CorruptBatch.
         """
-        return self._poll(timeout_ms, lambda: self._buffer.take(self.config.max_poll_records)) or []
+        found = self._poll(timeout_ms, lambda: self._buffer.take(self.config.max_poll_records))
+        self._woken = False
+        return found
 
     def poll_arrow(self, timeout_ms: int = 1_000) -> pa.Table | None:
         """A whole fetch as one Arrow table, or None; parsed at once, however many its records.
@@ -171,16 +175,24 @@ class Consumer:
         `craft2.record_arrow.decode_arrow`: offset, timestamp, key, value, headers.
         """
         tables = self._poll(timeout_ms, self._buffer.take_arrow)
+        self._woken = False
         return one_table(tables) if tables else None
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Records for ever, one at a time; `wakeup` from another thread ends it."""
+        """Records for ever, one at a time; `wakeup` from another thread ends it.
+
+        A record counts as handled when the next one is asked for, here or with `poll`, or when
+        `commit` is called. So what is committed automatically, in the body of the loop or after it
+        was left by `break` or an exception, is what came before the record in hand.
+        """
         while not self._woken:
-            yield from self.poll()
+            for record in self._poll(1_000, lambda: self._buffer.take(1)):
+                self._in_hand = record
+                yield record
         self._woken = False
 
     def wakeup(self) -> None:
-        """End a `poll` that waits, with what there is, and an iteration; from any thread."""
+        """End the `poll` or the iteration that is under way, or else the next; from any thread."""
         self._woken = True
         self._interrupt_fetch()
 
@@ -188,8 +200,10 @@ class Consumer:
         self._news.set()
         self._transport.wake()
 
-    def _poll(self, timeout_ms: int, take: Callable[[], list[Found]]) -> list[Found] | None:
+    def _poll(self, timeout_ms: int, take: Callable[[], list[Found]]) -> list[Found]:
         self._check_open()
+        self._check_not_telling("poll")
+        self._in_hand = None
         until = self._now_ms() + timeout_ms
         while True:
             self._news.clear()
@@ -235,29 +249,39 @@ class Consumer:
     # The group.
 
     def _look_after_group(self) -> None:
-        member, now = self._member, self._now_ms()
+        member, now, missing = self._member, self._now_ms(), None
         if member is None:
             return
         if now >= self._look_at_metadata_ms:
-            self._look_at_metadata_ms = now + self.config.metadata_max_age_ms
-            counts = self._transport.metadata(member.topics)
+            counts = self._transport.metadata(sorted(member.watched()))
             self._counts = {t: n for t, n in counts.items() if not isinstance(n, ErrorCode)}
-            for topic in member.topics:
-                if counts[topic] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise UnknownTopic(
-                        f"there is no topic {topic!r}", f"create it; there are {self._topics()}"
-                    )
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            missing = next((t for t in member.topics if counts[t] is unknown), None)
+            if missing is None:  # else the next poll looks again
+                self._look_at_metadata_ms = now + self.config.metadata_max_age_ms
         member.polled(self._counts)
         while (tell := member.next_tell()) is not None:
             self._tell(tell)
             member.told(tell)
         if self.config.enable_auto_commit and now >= self._commit_due_ms:
             self._commit_automatically()
+        if missing is not None:  # only now: the others need not wait for what we have to give up
+            self._raise_no_topic(missing)
+
+    def _raise_no_topic(self, topic: str) -> NoReturn:
+        raise UnknownTopic(f"there is no topic {topic!r}", f"create it; there are {self._topics()}")
 
     def _topics(self) -> str:
         return ", ".join(self._transport.metadata()) or "none"
 
     def _tell(self, tell: Tell) -> None:
+        self._telling = True
+        try:
+            self._call_listener(tell)
+        finally:
+            self._telling = False
+
+    def _call_listener(self, tell: Tell) -> None:
         if tell.kind == "assigned":
             self._buffer.add(tell.partitions)
             self._record(tell)
@@ -407,9 +431,17 @@ class Consumer:
     def _commit_automatically(self) -> None:
         """Commit the positions; a refusal is no error here: the records come again elsewhere."""
         self._commit_due_ms = self._now_ms() + self.config.auto_commit_interval_ms
-        positions = self._buffer.positions()
-        if positions:
-            self._commit([(*p, OffsetToCommit(offset=at)) for p, at in positions.items()])
+        handled = self._handled()
+        if handled:
+            self._commit([(*p, OffsetToCommit(offset=at)) for p, at in handled.items()])
+
+    def _handled(self) -> dict[TopicPartition, int]:
+        """The positions; where a record is in hand, not beyond it."""
+        positions, record = self._buffer.positions(), self._in_hand
+        if record is not None and (record.topic, record.partition) in positions:
+            partition = record.topic, record.partition
+            positions[partition] = min(positions[partition], record.offset)
+        return positions
 
     # The end.
 
@@ -417,6 +449,7 @@ class Consumer:
         """Commit (if that is automatic), give the partitions back, leave the group."""
         if self._closed:
             return
+        self._check_not_telling("close")
         try:
             tell = self._member.give_up_all() if self._member is not None else None
             if tell is not None:
@@ -448,12 +481,16 @@ class Consumer:
         if self._closed:
             raise ConsumerClosed("this consumer is closed", "make a new one")
 
+    def _check_not_telling(self, call: str) -> None:
+        if self._telling:
+            raise ConsumerError(
+                f"{call} was called while the listener runs", f"{call} when it has returned"
+            )
+
     def _check_exists(self, topic: str, number: int, counts: Mapping[str, int | ErrorCode]) -> None:
         count = counts.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if isinstance(count, ErrorCode):
-            raise UnknownTopic(
-                f"there is no topic {topic!r}", f"create it; there are {self._topics()}"
-            )
+            self._raise_no_topic(topic)
         if not 0 <= number < count:
             raise UnknownTopic(
                 f"topic {topic!r} has no partition {number}", f"give one from 0 to {count - 1}"

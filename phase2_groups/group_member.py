@@ -19,6 +19,7 @@ from phase2_groups.membership import Ask, MemberConfig, Membership, MemberState,
 from phase2_groups.transport import Transport
 
 _LOOK_EVERY_S = 0.03
+_ENDS_BY_ITSELF_S, _ENDS_WITH_GOODBYE_S = 0.2, 1.0  # the longest that `close` waits
 
 
 class GroupMember:
@@ -67,6 +68,11 @@ class GroupMember:
     def topics(self) -> tuple[str, ...]:
         return self._core.topics
 
+    def watched(self) -> set[str]:
+        """The topics whose numbers of partitions `polled` wants to know."""
+        with self._lock:
+            return self._core.watched()
+
     @property
     def generation(self) -> int:
         return self._core.generation
@@ -93,9 +99,15 @@ class GroupMember:
     def commit(
         self, offsets: Sequence[tuple[str, int, OffsetToCommit]], timeout_ms: int
     ) -> ErrorCode:
-        """Commit for this member and its generation; what became of it."""
+        """Commit for this member and its generation; what became of it.
+
+        Who has no generation is not asked about: without one, a group that has become empty would
+        take the commit as that of an application which does not use groups.
+        """
         with self._lock:
             core = self._core
+            if core.generation < 0:
+                return ErrorCode.UNKNOWN_MEMBER_ID
             request = Commit(
                 token=_unique(),
                 member_id=core.member_id,
@@ -111,13 +123,22 @@ class GroupMember:
         return error
 
     def close(self, reason: str) -> None:
-        """End the thread and leave the group (a static member stays in it until its timeout)."""
+        """End the thread and leave the group (a static member stays in it until its timeout).
+
+        The thread may be waiting for the reply to a join, and that for members that are busy. The
+        goodbye ends such a join. A static member says none: its thread ends with the reply, and
+        nobody waits for it.
+        """
         self._closing.set()
         self._transport.wake()
-        self._thread.join()
-        ask = self._core.leave(reason)
-        if ask is not None:
-            self._transport.ask_group(self._group_id, ask.request, ask.timeout_ms)
+        for patience_s in (_ENDS_BY_ITSELF_S, _ENDS_WITH_GOODBYE_S):
+            self._thread.join(patience_s)
+            with self._lock:
+                ask = self._core.leave(reason)
+            if ask is not None:
+                self._transport.ask_group(self._group_id, ask.request, ask.timeout_ms)
+            if not self._thread.is_alive():
+                return
 
     def give_up_all(self) -> Tell | None:
         with self._lock:

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+import msgspec
+
 from craft2.errors import Craft2Error
 from phase2_groups.assignors import ASSIGNORS, Assignor, Subscription
 from phase2_groups.consumer_protocol import (
@@ -98,7 +100,8 @@ class Membership:
     """One member. Not thread-safe: the shell holds a lock round every call.
 
     new_token, new_member_id: give strings that nobody had before.
-    Invariant: `owned` holds what the listener was last told to be ours.
+    Invariant: `owned` holds what the listener was last told, or is being told, to be ours.
+    Invariant: while the generation is -1, what is `owned` is lost, and we do not join.
     """
 
     config: MemberConfig
@@ -114,7 +117,7 @@ class Membership:
     _rejoin: bool = True
     _tells: list[Tell] = field(default_factory=list)
     _shares: tuple[tuple[str, bytes], ...] = ()  # the leader's decision, to be sent with Sync
-    _counted: dict[str, int] | None = None  # the leader's: partitions when it decided
+    _counted: dict[str, int] | None = None  # the leader's: partitions when it was decided
     _not_before_ms: int = 0
     _members: tuple[tuple[str, str | None, bytes], ...] = ()  # the leader's: who subscribes to what
     _beat_ms: int = 0  # when the last heartbeat was sent
@@ -143,19 +146,41 @@ class Membership:
                     self._join_again(f"{topic} grew from {count} to {now} partitions")
                     return
 
+    def watched(self) -> set[str]:
+        """The topics whose growth matters: our own, and for the leader those of all members."""
+        return {*self.topics, *(self._counted or ())}
+
     def next_tell(self) -> Tell | None:
-        """What the listener is to be told now, in the thread that polls."""
+        """What the listener is to be told now, in the thread that polls; again, if it has raised.
+
+        The group may go on without us while the listener runs. Whatever it has been told by then to
+        be ours, and has not given up, is lost.
+        """
+        if self._is_lost():
+            return Tell("lost", tuple(sorted(self.owned)))
         if not self._tells and self.state is MemberState.STABLE and self._rejoin:
             given_up = self._before_joining()
             if given_up:
                 self._tells.append(Tell("revoked", given_up))
             else:
                 self.state = MemberState.UNJOINED
-        return self._tells[0] if self._tells else None
+        tell = self._tells[0] if self._tells else None
+        if tell is not None and tell.kind == "assigned":
+            self.owned |= set(tell.partitions)
+        return tell
+
+    def _is_lost(self) -> bool:
+        return self.generation < 0 and bool(self.owned)
 
     def next_ask(self, now_ms: int) -> Ask | None:
-        """The join or sync to send now. None: nothing to send, or the listener must know first."""
-        if self._tells or not self.topics or now_ms < self._not_before_ms:
+        """The join or sync to send now. None: nothing to send, or the listener must know first.
+
+        Who is silent does not join: it would leave at once, and the others would have to share out
+        twice. Its next poll ends that (KIP-62).
+        """
+        if self._tells or self._is_lost() or not self.topics or now_ms < self._not_before_ms:
+            return None
+        if self.state is MemberState.UNJOINED and self._silent_ms(now_ms):
             return None
         patience_ms = self.config.max_poll_interval_ms + 5_000  # as long as the others may take
         if self.state is MemberState.UNJOINED:
@@ -166,12 +191,16 @@ class Membership:
         return None
 
     def told(self, tell: Tell) -> None:
-        """The listener has returned from this call."""
-        self._tells.remove(tell)
-        if tell.kind == "assigned":
-            self.owned |= set(tell.partitions)
-        else:
+        """The listener has returned from this call, perhaps after `_lose` has crossed it out."""
+        if self._tells and self._tells[0] is tell:
+            del self._tells[0]
+        if tell.kind != "assigned":
             self.owned -= set(tell.partitions)
+
+    def _silent_ms(self, now_ms: int) -> int:
+        """For how long there was no poll, if that is too long; else 0."""
+        silent_ms = now_ms - self._polled_ms
+        return silent_ms if silent_ms > self.config.max_poll_interval_ms else 0
 
     def heartbeat(self, now_ms: int, moved: bool) -> Ask | None:
         """A heartbeat, if one is due, or if a look at the group has shown that it `moved`.
@@ -180,8 +209,7 @@ class Membership:
         """
         if self.state is not MemberState.STABLE or not self.member_id:
             return None
-        silent_ms = now_ms - self._polled_ms
-        if silent_ms > self.config.max_poll_interval_ms:
+        if silent_ms := self._silent_ms(now_ms):
             ask = self.leave(f"poll was not called for {silent_ms / 1000:.1f} s")
             self._lose()
             return ask
@@ -206,7 +234,8 @@ class Membership:
 
     def give_up_all(self) -> Tell | None:
         """What the listener is to be told before this member closes."""
-        return Tell("revoked", tuple(sorted(self.owned))) if self.owned else None
+        kind = "lost" if self._is_lost() else "revoked"
+        return Tell(kind, tuple(sorted(self.owned))) if self.owned else None
 
     def received(self, request: Request, reply: Reply | None, now_ms: int) -> None:
         """The reply to a request; None: there was none in time.
@@ -225,9 +254,9 @@ class Membership:
                 self._lose(keep_id=error is ErrorCode.ILLEGAL_GENERATION)
             return
         match request:
-            case Join():
+            case Join() if self.state is MemberState.JOINING:  # else we have lost all meanwhile
                 self._joined(reply, error, now_ms)
-            case Sync():
+            case Sync() if self.state is MemberState.SYNCING:
                 self._synced(reply, error, now_ms)
             case Heartbeat() if error is ErrorCode.REBALANCE_IN_PROGRESS:
                 self._join_again("")
@@ -331,9 +360,11 @@ class Membership:
     def share_out(self, partitions: Mapping[str, int]) -> None:
         """As the leader, decide who reads what. partitions: how many each topic has.
 
-        A leader that came back to a stable group decides too, and is not heeded (KIP-814).
+        A leader that came back to a stable group decides too, and is not heeded (KIP-814). So that
+        it finds out what has grown while it was away, its own assignment says what was counted.
         """
-        self._counted = dict(partitions)
+        self._counted = dict.fromkeys(self.leads(), 0) | dict(partitions)
+        counts = {self.member_id: msgspec.json.encode(self._counted)}
         chosen: Assignor = ASSIGNORS[self.protocol or ""]
         subscriptions = {}
         for member_id, instance_id, data in self._members:
@@ -344,7 +375,10 @@ class Membership:
                 claim = claim._replace(owned=tuple(owned), generation=generation)
             subscriptions[member_id] = claim
         shares = chosen.assign(partitions, subscriptions)
-        self._shares = tuple((one, encode_assignment(share)) for one, share in shares.items())
+        self._shares = tuple(
+            (one, encode_assignment(share, user_data=counts.get(one)))
+            for one, share in shares.items()
+        )
 
     def _synced(self, reply: Reply | None, error: ErrorCode, now_ms: int) -> None:
         self._refuse(error)
@@ -353,8 +387,12 @@ class Membership:
             return
         self.state = MemberState.STABLE
         self._beat_ms = now_ms
-        partitions = decode_assignment(reply.assignment).partitions if reply.assignment else []
-        mine = frozenset(partitions)
+        mine: frozenset[TopicPartition] = frozenset()
+        if reply.assignment:
+            _, partitions, counts = decode_assignment(reply.assignment)
+            mine = frozenset(partitions)
+            if counts and self._counted is not None:
+                self._counted = msgspec.json.decode(counts, type=dict[str, int])
         self._last_owned, self._last_generation = tuple(sorted(mine)), self.generation
         given_up, new = sorted(self.owned - mine), sorted(mine - self.owned)
         if given_up:
@@ -368,10 +406,7 @@ class Membership:
 
     def _lose(self, *, keep_id: bool = False) -> None:
         """The group has gone on without us: what we had may be another's by now."""
-        if self.owned:
-            self._tells = [Tell("lost", tuple(sorted(self.owned)))]
-        else:
-            self._tells = []
+        self._tells = []
         if not keep_id:
             self.member_id = ""
         self.generation, self.state, self._rejoin = -1, MemberState.UNJOINED, True

@@ -40,7 +40,7 @@ def lane_timeline(lanes: Lanes, title: str = "Who had which partition") -> Chart
         last = _lines_below(chart, axes, lanes)
     last.set_xlabel("seconds", fontsize=10, color=GREY)
     for one in dict.fromkeys((axes, last)):
-        one.set_xlim(_begin_s(lanes), max(0.1, lanes.end_s))
+        one.set_xlim(_begin_s(lanes), max(_begin_s(lanes) + 0.1, lanes.end_s))
     _mark(axes, lanes)
     handles = [axes.barh(0, 0, color=colour, label=who) for who, colour in colours.items()]
     if any(span.owner in lanes.grey for spans in lanes.lanes.values() for span in spans):

@@ -330,6 +330,86 @@ def test_a_member_that_was_given_up_learns_it_and_its_commit_is_refused(root):
             assert ("lost", T0, T1) in listener.calls
 
 
+@pytest.mark.parametrize("auto", [False, True])
+def test_who_was_given_up_cannot_commit_into_a_group_that_is_empty_by_then(root, auto):
+    put(root, T0, *"abc")
+    settings = {"max_poll_interval_ms": 400, "max_poll_records": 1, "enable_auto_commit": auto}
+    slow = consumer(root, **settings, auto_commit_interval_ms=60_000)
+    slow.subscribe(["t"])
+    poll_until([slow], lambda: T0 in slow.assignment() and slow.position(T0) == 1)
+    with consumer(root, enable_auto_commit=False) as other:
+        other.subscribe(["t"])  # and slow does not poll any more
+        poll_until([other], lambda: len(other.assignment()) == 2 and not any(other.lag().values()))
+        other.commit()
+    if not auto:
+        with pytest.raises(CommitRefused, match="has moved on without this member"):
+            slow.commit()
+    slow.close()
+    with consumer(root) as reader:
+        reader.assign([T0])
+        assert reader.committed()[T0].offset == 3
+
+
+@pytest.mark.parametrize("slow_at", ["assigned", "revoked"])
+def test_a_listener_that_takes_too_long_leaves_no_partition_with_two_owners(root, slow_at):
+    other = consumer(root)
+
+    class Slow(Listener):
+        def stand_still(self, kind, partitions):
+            if kind == slow_at and not [call for call in self.calls if call[0] == kind]:
+                other.subscribe(["t"])
+                poll_until([other], lambda: len(other.assignment()) == 2)
+            self.calls.append((kind, *partitions))
+
+        def on_partitions_assigned(self, partitions):
+            self.stand_still("assigned", partitions)
+
+        def on_partitions_revoked(self, partitions):
+            self.stand_still("revoked", partitions)
+
+    listener = Slow()
+    with consumer(root, max_poll_interval_ms=400) as slow, other:
+        slow.subscribe(["t"], listener)
+        if slow_at == "revoked":
+            poll_until([slow], lambda: len(slow.assignment()) == 2)
+            other.subscribe(["t"])
+        poll_until([slow], lambda: slow_at in [kind for kind, *_ in listener.calls])
+        assert slow.assignment() == set()
+        poll_until([slow, other], lambda: slow.assignment() and len(other.assignment()) == 1)
+        assert slow.assignment() | other.assignment() == {T0, T1}
+    lost = [call for call in listener.calls if call[0] == "lost"]
+    assert lost == ([("lost", T0, T1)] if slow_at == "assigned" else [])
+
+
+def test_growth_of_a_topic_that_only_another_member_reads_is_shared_out(root):
+    create_topic(root, "u", 1)
+    with consumer(root, metadata_max_age_ms=50) as a, consumer(root) as b:
+        a.subscribe(["t"])
+        poll_until([a], lambda: len(a.assignment()) == 2)
+        b.subscribe(["u"])
+        poll_until([a, b], lambda: b.assignment())
+        create_topic(root, "u", 3)
+        poll_until([a, b], lambda: len(b.assignment()) == 3)
+
+
+@pytest.mark.parametrize("instance", [None, "machine-2"])
+def test_close_does_not_wait_for_a_busy_member_that_a_join_waits_for(root, instance):
+    with FileTransport(root) as files, consumer(root) as busy:
+        busy.subscribe(["t"])
+        poll_until([busy], lambda: len(busy.assignment()) == 2)
+        joins = Consumer(
+            ConsumerConfig(group_id="g", client_id="joins", group_instance_id=instance), files
+        )
+        joins.subscribe(["t"])
+        group = files.group_files("g").group
+        poll_until([joins], lambda: len(group().members) == 2)
+        closing = threading.Thread(target=joins.close, daemon=True)
+        closing.start()
+        closing.join(20)  # busy may take five minutes
+        assert not closing.is_alive()
+        assert len(group().members) == (1 if instance is None else 2)
+
+
 def test_a_second_consumer_with_the_same_instance_id_fences_the_first(root):
     first = consumer(root, group_instance_id="machine-1")
     first.subscribe(["t"])
@@ -351,6 +431,86 @@ def test_a_listener_that_raises_reaches_the_caller_of_poll(root):
         c.subscribe(["t"], Bad())
         with pytest.raises(ValueError, match="my own"):
             poll_until([c], lambda: False)
+
+
+@pytest.mark.parametrize("call", ["poll", "poll_arrow", "close"])
+def test_poll_and_close_within_a_listener_are_refused(root, call):
+    class Bad(RebalanceListener):
+        def on_partitions_assigned(self, partitions):
+            getattr(c, call)()
+
+    with consumer(root) as c:
+        c.subscribe(["t"], Bad())
+        word = call.removesuffix("_arrow")
+        with pytest.raises(ConsumerError, match=f"{word} was called while the listener runs"):
+            poll_until([c], lambda: False)
+
+
+def test_an_unknown_topic_is_named_by_every_poll_until_it_exists(root):
+    with consumer(root) as c:
+        c.subscribe(["t"])
+        poll_until([c], lambda: len(c.assignment()) == 2)
+        c.subscribe(["nope"])
+        for _ in range(3):
+            with pytest.raises(UnknownTopic, match="no topic 'nope'"):
+                c.poll(0)
+        assert c.assignment() == set(), "what is not wanted any more is given up all the same"
+        create_topic(root, "nope", 1)
+        poll_until([c], lambda: c.assignment() == {("nope", 0)})
+
+
+# --- iteration and wakeup
+
+
+def leave_loop_at(c, offset, how):
+    """The offsets whose records the loop's body has finished."""
+    handled = []
+    try:
+        for record in c:
+            if record.offset == offset:
+                if how == "break":
+                    break
+                raise ValueError("a handler")
+            handled.append(record.offset)
+    except ValueError:
+        pass
+    return handled
+
+
+@pytest.mark.parametrize("how", ["break", "raise"])
+def test_a_loop_that_is_left_commits_automatically_what_its_body_has_finished(root, how):
+    put(root, T0, *"abcdef")
+    with consumer(root, enable_auto_commit=True) as c:
+        c.subscribe(["t"])
+        assert leave_loop_at(c, 3, how) == [0, 1, 2]
+    with consumer(root) as c:
+        c.assign([T0])
+        assert c.committed()[T0].offset == 3
+        assert values(c.poll()) == ["d", "e", "f"]
+
+
+def test_a_commit_by_hand_in_a_loop_is_for_the_record_in_hand_too_and_not_for_later_ones(root):
+    put(root, T0, *"abcdef")
+    with consumer(root, enable_auto_commit=False) as c:
+        c.assign([T0])
+        for record in c:
+            if record.offset == 3:
+                c.commit()
+                break
+        assert c.committed()[T0].offset == 4
+        assert values(c.poll()) == ["e", "f"]
+        c.commit()
+        assert c.committed()[T0].offset == 6
+
+
+def test_a_wakeup_ends_one_poll(root):
+    with consumer(root) as c:
+        c.assign([T0])
+        for poll in (c.poll, c.poll_arrow):
+            c.wakeup()
+            assert not poll(600_000)
+        put(root, T0, "a")
+        assert values(c.poll(10_000)) == ["a"]
 
 
 def test_wakeup_from_another_thread_ends_an_iteration(root):
@@ -422,7 +582,7 @@ def test_all_problems_of_a_configuration_are_listed_at_once():
     assert said.startswith("6 settings cannot be used:")
     for words in (
         "heartbeat_interval_ms is 100, not less than session_timeout_ms (100)",
-        "max_poll_records is 0: give a whole number of 1 or more",
+        "max_poll_records is 0: give a whole number from 1 to 2147483647",
         "enable_auto_commit is 'yes': give True or False",
         "auto_offset_reset is 'first': give one of earliest, latest, none",
         "perhaps 'range' was meant",

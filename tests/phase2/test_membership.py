@@ -62,6 +62,8 @@ class World:
         self.happened = []
 
     def add(self, name, *assignors, **kwargs):
+        # What one of that name before it has asked is none of its business.
+        self.waiting = {t: asked for t, asked in self.waiting.items() if asked[0] != name}
         self.members[name] = member(name, *assignors, **kwargs)
         self.members[name].poll(self.now, self.partitions)
 
@@ -82,14 +84,14 @@ class World:
                     if name in self.members:
                         self.members[name].received(request, effect, self.now)
 
-    def step(self, name, *, moved=True):
+    def step(self, name, *, moved=True, tells=True):
         """What one member does now, if anything: tell its application, or ask the group."""
         core = self.members[name]
-        while (tell := core.next_tell()) is not None:
+        while tells and (tell := core.next_tell()) is not None:
             self.tells.append((name, *tell))
             core.told(tell)
         if topics := core.leads():
-            core.share_out({topic: self.partitions[topic] for topic in topics})
+            core.share_out({t: n for t, n in self.partitions.items() if t in topics})
         if ask := core.heartbeat(self.now, moved) or core.next_ask(self.now):
             self.send(name, ask)
 
@@ -151,6 +153,30 @@ def test_the_leader_says_that_a_topic_has_grown():
     assert world.machine.group.because == "t grew from 4 to 8 partitions"
 
 
+def test_the_leader_notices_growth_of_what_only_others_read():
+    world = World(t=1, u=1)
+    world.add("a")
+    world.settle()
+    world.add("b", topics=("u",))
+    world.settle()
+    leader = world.members["a"]
+    assert leader.watched() == {"t", "u"}
+    world.partitions["u"] = 3
+    leader.poll(world.now, world.partitions)
+    world.settle()
+    assert world.owned() == {"a": [0], "b": [0, 1, 2]}
+
+
+def test_a_topic_that_did_not_exist_when_the_leader_counted_has_grown_when_it_does():
+    world = World()
+    world.add("a")
+    world.settle()
+    world.partitions["t"] = 2
+    world.members["a"].poll(world.now, world.partitions)
+    world.settle()
+    assert world.owned() == {"a": [0, 1]}
+
+
 def test_who_does_not_poll_leaves_and_says_why_and_joins_again_with_its_next_poll():
     world = World(t=2)
     world.add("a")
@@ -162,7 +188,10 @@ def test_who_does_not_poll_leaves_and_says_why_and_joins_again_with_its_next_pol
             world.send("a", ask)
     assert not world.machine.group.members
     assert "poll was not called for 5." in world.happened[-1].because
-    assert world.members["a"].next_tell().kind == "lost"
+    core = world.members["a"]
+    assert core.next_tell().kind == "lost"
+    core.told(core.next_tell())
+    assert core.next_ask(world.now) is None, "it would leave again at once"
     world.members["a"].poll(world.now, world.partitions)
     world.settle()
     assert world.owned() == {"a": [0, 1]}
@@ -201,7 +230,24 @@ def test_a_static_leader_that_restarts_still_notices_growth():
     assert world.owned() == {"a": [0, 1, 2]}
 
 
-NAMES = st.sampled_from("abcd")
+def test_a_static_leader_notices_what_has_grown_while_it_was_away():
+    world = World(t=3)
+    world.add("a", instance="machine-1")
+    world.settle()
+    world.add("b", instance="machine-2")
+    world.settle()
+    world.partitions["t"] = 4  # range would give a the same two as before
+    generation = world.machine.group.generation
+    world.add("a", instance="machine-1")
+    world.settle()
+    assert world.machine.group.generation == generation, "its return alone changes nothing"
+    world.members["a"].poll(world.now, world.partitions)
+    world.settle()
+    assert world.owned() == {"a": [0, 1], "b": [2, 3]}
+    assert world.machine.group.because == "t grew from 3 to 4 partitions"
+
+
+NAMES = st.sampled_from("abd")
 
 
 class Members(RuleBasedStateMachine):
@@ -212,6 +258,26 @@ class Members(RuleBasedStateMachine):
         self.assignor = assignor
         self.world = World(t=5)
         self.silent = set()
+        self.telling = {}  # member -> what its listener is busy with
+        self.buffers = {}  # member -> the partitions that it reads
+        self.come("a")
+        self.come("b")
+        self.settle(30)
+
+    def tell(self, name, fails=False):
+        """The thread that polls: a listener begins, or ends if it has begun, or raises."""
+        core, buffer = self.world.members[name], self.buffers[name]
+        tell = self.telling.pop(name, None)
+        if tell is not None:
+            if not fails:
+                core.told(tell)
+                buffer.difference_update(tell.partitions if tell.kind != "assigned" else ())
+        elif tell := core.next_tell():
+            self.telling[name] = tell
+            if tell.kind == "assigned":
+                buffer.update(tell.partitions)
+            else:
+                assert buffer.issuperset(tell.partitions), "nothing is taken twice"
 
     @rule(name=NAMES)
     def come(self, name):
@@ -219,26 +285,32 @@ class Members(RuleBasedStateMachine):
             instance = "i" if name == "d" else None
             self.world.add(name, self.assignor, instance=instance)
             self.silent.discard(name)
+            self.buffers[name] = set()
 
     @rule(
         name=NAMES,
         moved=st.booleans(),
         polls=st.booleans(),
         lost=st.sampled_from([0, 0, 0, 1, 2]),
+        fails=st.sampled_from([False, False, True]),
+        times=st.integers(1, 4),
     )
-    def go_on(self, name, moved, polls, lost):
-        """The thread that polls, or the other one.
+    def go_on(self, name, moved, polls, lost, fails, times):
+        """The thread that polls, or the other one, a few times.
 
         lost=1: what it asks does not arrive; 2: the reply does not, and it gives up waiting.
         """
+        for _ in range(times):
+            if name not in self.world.members or name in self.silent:
+                return
+            if polls:
+                self.tell(name, fails)
+            else:
+                self.ask(name, moved, lost)
+
+    def ask(self, name, moved, lost):
         world = self.world
-        if name not in world.members or name in self.silent:
-            return
         core = world.members[name]
-        if polls:
-            if tell := core.next_tell():
-                core.told(tell)
-            return
         if topics := core.leads():
             core.share_out({topic: world.partitions[topic] for topic in topics})
         ask = core.heartbeat(world.now, moved) or core.next_ask(world.now)
@@ -254,17 +326,17 @@ class Members(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def poll(self, name):
-        if name in self.world.members and name not in self.silent:
+        if name in self.world.members and name not in {*self.silent, *self.telling}:
             self.world.members[name].poll(self.world.now, self.world.partitions)
 
-    @rule(name=NAMES)
-    def fall_silent_or_wake(self, name):
-        self.silent ^= {name}
+    @rule(name=NAMES, silent=st.sampled_from([False, False, True]))
+    def fall_silent_or_wake(self, name, silent):
+        self.silent = self.silent | {name} if silent else self.silent - {name}
 
     @rule(name=NAMES)
     def go(self, name):
         core = self.world.members.get(name)
-        if core is not None and name not in self.silent:
+        if core is not None and name not in {*self.silent, *self.telling}:
             if tell := core.give_up_all():
                 core.told(tell)
             ask = core.leave("closed")
@@ -272,7 +344,7 @@ class Members(RuleBasedStateMachine):
             if ask is not None:
                 self.world.handle(ask.request)
 
-    @rule(ms=st.sampled_from([10, 100, 300, 1100]))
+    @rule(ms=st.sampled_from([10, 100, 300, 1100, 5100]))
     def time_passes(self, ms):
         self.world.now += ms
         self.world.handle(Tick())
@@ -290,16 +362,17 @@ class Members(RuleBasedStateMachine):
         for one, other in itertools.combinations(known, 2):
             assert not one.owned & other.owned, (one.config.client_id, other.config.client_id)
 
-    def teardown(self):
-        """Faults stop: everybody there gets a share, and every partition has one owner."""
-        if not hasattr(self, "world"):
-            return
-        self.come("a")
-        self.silent.clear()
-        for _ in range(120):
+    @invariant()
+    def a_member_reads_what_it_owns(self):
+        for name, core in self.world.members.items() if hasattr(self, "world") else ():
+            assert self.buffers[name] == core.owned
+
+    def settle(self, rounds):
+        for _ in range(rounds):
             for name in list(self.world.members):
                 self.poll(name)
-                self.world.step(name)
+                self.tell(name)
+                self.world.step(name, tells=False)
             self.world.now += 50
             self.world.handle(Tick())
             for token, (name, request) in list(self.world.waiting.items()):
@@ -308,6 +381,14 @@ class Members(RuleBasedStateMachine):
                 if token not in tokens and name in self.world.members:
                     del self.world.waiting[token]
                     self.world.members[name].received(request, None, self.world.now)
+
+    def teardown(self):
+        """Faults stop: everybody there gets a share, and every partition has one owner."""
+        if not hasattr(self, "world"):
+            return
+        self.come("a")
+        self.silent.clear()
+        self.settle(120)
         world = self.world
         assert world.machine.group.state is State.STABLE
         owned = sorted(n for numbers in world.owned().values() for n in numbers)
@@ -376,3 +457,62 @@ def test_a_late_answer_to_an_old_heartbeat_changes_nothing():
     core.received(old, Reply(token="x", error=ErrorCode.ILLEGAL_GENERATION), world.now)
     assert core.state is MemberState.STABLE
     assert core.next_tell() is None
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_what_the_listener_is_just_told_to_be_ours_is_lost_as_well(raises):
+    world = World(t=2)
+    world.add("a")
+    core = world.members["a"]
+    while (tell := core.next_tell()) is None:
+        world.step("a")
+    assert tell == ("assigned", (("t", 0), ("t", 1)))
+    core.commit_refused(commit_of(core), ErrorCode.UNKNOWN_MEMBER_ID)  # while the listener runs
+    if not raises:
+        core.told(tell)
+    assert core.next_ask(world.now) is None
+    assert core.next_tell() == ("lost", (("t", 0), ("t", 1)))
+    core.told(core.next_tell())
+    assert not core.owned
+    assert core.next_ask(world.now) is not None
+
+
+@pytest.mark.parametrize(("raises", "then"), [(False, None), (True, "lost")])
+def test_what_the_listener_is_just_giving_up_is_not_lost_unless_it_raises(raises, then):
+    world = World(t=2)
+    world.add("a")
+    world.settle()
+    core = world.members["a"]
+    core.subscribe(("t", "u"))
+    tell = core.next_tell()
+    assert tell.kind == "revoked"
+    core.commit_refused(commit_of(core), ErrorCode.UNKNOWN_MEMBER_ID)  # while the listener runs
+    if not raises:
+        core.told(tell)
+    after = core.next_tell()
+    assert (after and after.kind) == then
+    assert len(core.owned) == (2 if raises else 0)
+
+
+def test_who_closes_after_it_was_given_up_has_lost_its_partitions():
+    world = World(t=2)
+    world.add("a")
+    world.settle()
+    core = world.members["a"]
+    assert core.give_up_all().kind == "revoked"
+    core.commit_refused(commit_of(core), ErrorCode.UNKNOWN_MEMBER_ID)
+    assert core.give_up_all().kind == "lost"
+
+
+def test_the_reply_to_a_join_does_not_bring_back_what_was_lost_meanwhile():
+    world = World(t=2, u=1)
+    world.add("a", "cooperative-sticky")
+    world.settle()
+    core = world.members["a"]
+    core.subscribe(("t", "u"))
+    assert core.next_tell() is None
+    join = core.next_ask(world.now)
+    core.commit_refused(commit_of(core), ErrorCode.UNKNOWN_MEMBER_ID)
+    world.send("a", join)
+    assert core.next_tell().kind == "lost"
+    assert core.next_ask(world.now) is None
