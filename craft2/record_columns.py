@@ -32,6 +32,7 @@ _MANY = 8  # records from which on columns are faster
 # Tables kept from batch to batch: so many entries at most in each, and so many tables.
 _TABLE_SIZE = 4096
 _TABLES = 8
+_FEW = 6  # timestamps in a batch: a producer's batch spans a few milliseconds
 
 
 def encode_values(
@@ -86,8 +87,8 @@ def _encode_columns(
     count = len(values)
     sizes = list(map(len, values))  # type: ignore[arg-type]
     same_size = len(set(sizes)) == 1
-    if same_size and keys is None and deltas is None:
-        return _encode_plain(values, sizes[0])
+    if same_size and keys is None and (deltas is None or len(set(deltas)) <= _FEW):
+        return _encode_plain(values, sizes[0], deltas)
 
     # The head, joined to one piece a record: timestamp delta, offset delta, key length, key.
     columns: list[Iterable[bytes]] = [repeat(b"\0") if deltas is None else map(small, deltas)]
@@ -114,11 +115,16 @@ def _encode_columns(
     return _join(parts)
 
 
-def _encode_plain(values: Sequence[bytes | None], size: int) -> bytes:
-    """Values of one size without keys: what stands between them is the same in every batch."""
+def _encode_plain(values: Sequence[bytes | None], size: int, deltas: list[int] | None) -> bytes:
+    """Values of one size without keys, with few timestamps: what stands between them is the same in
+    every batch."""
     count = len(values)
+    between = {delta: _separators((size, delta), count) for delta in set(deltas or [0])}
     parts: list[bytes] = [b""] * (2 * count + 1)
-    parts[0:-1:2] = _separators(size, count)
+    if deltas is None or len(between) == 1:
+        [parts[0:-1:2]] = between.values()
+    else:
+        parts[0:-1:2] = [between[delta][place] for place, delta in enumerate(deltas)]
     parts[1::2] = values  # type: ignore[assignment]
     return _join(parts)
 
@@ -173,11 +179,13 @@ def _offsets(key_length: bytes, count: int) -> list[bytes]:
 
 
 @_kept
-def _separators(value_size: int, count: int) -> list[bytes]:
-    """The opening, head and value length of each of `count` records without key."""
+def _separators(size_and_delta: tuple[int, int], count: int) -> list[bytes]:
+    """The opening, head and value length of each of `count` records without key, whose values have
+    this size and whose timestamps this delta."""
+    value_size, timestamp_delta = size_and_delta
     value_length = encode(value_size)
     openings = _openings(len(value_length) + value_size)
-    heads = [b"\0" + encode(delta) + _NULL_KEY for delta in range(count)]
+    heads = [encode(timestamp_delta) + encode(delta) + _NULL_KEY for delta in range(count)]
     return [openings[len(head)] + head + value_length for head in heads]
 
 
