@@ -155,6 +155,9 @@ class Disk(Protocol):
     def mkdir(self, path: str) -> None:
         """Make a directory and its missing parents, durably; no error if it exists."""
 
+    def rmdir(self, path: str) -> None:
+        """Remove an empty directory, durably."""
+
     def listdir(self, path: str) -> list[str]:
         """The names in a directory, sorted."""
 
@@ -192,13 +195,26 @@ class _RealMap:
         self._mapped.close()
 
 
+class _Descriptor(int):
+    """A file descriptor that is closed when nobody refers to it any more.
+
+    An object of its own, so that whoever has closed a file leaves nothing to do for the garbage
+    collector: a Ctrl-C that comes while that runs `__del__` is lost.
+    """
+
+    def __del__(self) -> None:
+        os.close(self)
+
+
+_CLOSED = -1
+
+
 class _RealFile:
     def __init__(self, path: str, mode: Mode) -> None:
         self.path = path
         self._writable = mode != "read"
-        self._fd = -1
         with _errors_of("open", path):
-            self._fd = os.open(path, _FLAGS[mode] | os.O_CLOEXEC, 0o644)
+            self._fd: int = _Descriptor(os.open(path, _FLAGS[mode] | os.O_CLOEXEC, 0o644))
 
     def read_at(self, position: int, size: int) -> bytes:
         with _errors_of("read", self.path):
@@ -234,13 +250,7 @@ class _RealFile:
         return self._fd
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        # A deleted segment's file stays open for as long as some reply still holds a slice of it.
-        self.close()
+        self._fd = _CLOSED
 
 
 def _sync_fd(fd: int) -> None:
@@ -260,9 +270,8 @@ def _sync_fd(fd: int) -> None:
 class _RealLock:
     def __init__(self, path: str) -> None:
         self._path = path
-        self._fd = -1
         with _errors_of("open", path):
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd: int = _Descriptor(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
 
     def acquire(self, *, shared: bool = False, wait: bool = True) -> bool:
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
@@ -278,12 +287,7 @@ class _RealLock:
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
+        self._fd = _CLOSED
 
 
 class RealDisk:
@@ -313,6 +317,11 @@ class RealDisk:
         for each in missing:  # a directory's own name is data of its parent: fact 2
             self.sync_dir(os.path.dirname(each))
 
+    def rmdir(self, path: str) -> None:
+        with _errors_of("rmdir", path):
+            os.rmdir(path)
+        self.sync_dir(os.path.dirname(os.path.abspath(path)))
+
     def listdir(self, path: str) -> list[str]:
         with _errors_of("list", path):
             return sorted(os.listdir(path))
@@ -330,6 +339,24 @@ class RealDisk:
 
     def lock(self, path: str) -> Lock:
         return _RealLock(path)
+
+
+class UnsyncedDisk(RealDisk):
+    """A RealDisk whose files are never synced: to see what syncing costs.
+
+    What was acknowledged survives the death of the process, and not the loss of power.
+    """
+
+    def open(self, path: str, mode: Mode) -> File:
+        return _UnsyncedFile(path, mode)
+
+    def sync_dir(self, path: str) -> None:
+        pass
+
+
+class _UnsyncedFile(_RealFile):
+    def sync(self) -> None:
+        pass
 
 
 class CountingDisk:

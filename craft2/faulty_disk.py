@@ -112,12 +112,25 @@ class FaultyDisk(Disk):
             self._dead = True
             self._released.notify_all()
 
+    @property
+    def dead(self) -> bool:
+        """Whether it has crashed."""
+        return self._dead
+
     def tree(self) -> dict[str, bytes]:
         """path -> content of every file, as the operating system shows it."""
         return {
             os.path.join(path, name): bytes(inode.now)
             for path, directory in sorted(self._directories.items())
             for name, inode in sorted(directory.now.items())
+        }
+
+    def synced_tree(self) -> dict[str, bytes]:
+        """path -> content of every file, as it is found if a power cut takes all that it can."""
+        return {
+            os.path.join(path, name): inode.durable
+            for path, directory in self._directories.items()
+            for name, inode in directory.durable.items()
         }
 
     # The disk.
@@ -169,6 +182,14 @@ class FaultyDisk(Disk):
             while path not in self._directories:
                 self._directories[path] = Directory()
                 path = os.path.dirname(path)
+
+    def rmdir(self, path: str) -> None:
+        with self._mutex:
+            path = os.path.normpath(path)
+            if self.listdir(path):
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+            self._step("rmdir", path)
+            del self._directories[path]
 
     def listdir(self, path: str) -> list[str]:
         with self._mutex:
