@@ -55,6 +55,10 @@ class Published(NamedTuple):
     cuts: int = 0  # how often the log was cut back: what a reader has open may be gone
 
 
+def _sequence(slot: bytes) -> int:
+    return int.from_bytes(slot[:8], "little", signed=True)
+
+
 class ControlPage:
     """See the module. Holds no lock itself."""
 
@@ -64,7 +68,8 @@ class ControlPage:
             self._file.write_at(0, bytes(PAGE_SIZE))
         self._map = self._file.map(PAGE_SIZE)
         self._view = self._map.view
-        found = self._newest()
+        self._seen: tuple[bytes, Published | None] = (b"", None)  # both slots, and what they say
+        found = self._newest(bytes(self._view[:_DIRTY]))
         self._sequence = found[0] if found else 0
 
     def publish(self, state: Published) -> None:
@@ -75,25 +80,31 @@ class ControlPage:
         _CRC.pack_into(
             self._view, start + _SLOT.size, crc32c(self._view[start : start + _SLOT.size])
         )
+        self._seen = bytes(self._view[:_DIRTY]), state
 
     def read(self) -> Published | None:
         """The published state; None on a page never written, or damaged by a power cut."""
         for _ in range(_TRIES):  # a slow reader may meet the writer in both slots
-            found = self._newest()
+            page = bytes(self._view[:_DIRTY])
+            seen, state = self._seen
+            if page == seen:
+                return state
+            found = self._newest(page)
             if found is not None and found[0] >= self._sequence:  # never back to an older state
                 self._sequence = found[0]
-                return Published(*found[1:])
-            if found is None and not any(self._view[:_DIRTY]):
+                state = Published(*found[1:])
+                self._seen = page, state
+                return state
+            if found is None and not any(page):
                 return None
         return None
 
-    def _newest(self) -> tuple[int, ...] | None:
-        whole = []
-        for start in _SLOTS:
-            slot = bytes(self._view[start : start + _SLOT.size + _CRC.size])
-            if any(slot) and _CRC.unpack_from(slot, _SLOT.size)[0] == crc32c(slot[: _SLOT.size]):
-                whole.append(_SLOT.unpack_from(slot))
-        return max(whole, default=None)
+    def _newest(self, page: bytes) -> tuple[int, ...] | None:
+        slots = [page[start : start + _SLOT.size + _CRC.size] for start in _SLOTS]
+        for slot in sorted(slots, key=_sequence, reverse=True):
+            if _CRC.unpack_from(slot, _SLOT.size)[0] == crc32c(slot[: _SLOT.size]) and any(slot):
+                return _SLOT.unpack_from(slot)
+        return None
 
     @property
     def dirty(self) -> bool:

@@ -4,6 +4,7 @@
 00000000000000004096.snapshot                 producer state before that offset
 leader-epoch-checkpoint                       leader epochs
 recovery-point                                how much need not be checked after a crash
+partition.metadata                            which topic the log is of: a broker writes it
 .control                                      the shared page (control_page)
 .users .writers .append                       kernel locks; the files are empty
 *.cut                                         what recovery cut off and kept
@@ -27,6 +28,7 @@ from phase1_file_queue.segment import SUFFIXES
 EPOCHS = "leader-epoch-checkpoint"
 CHECKPOINT = "recovery-point"
 CONTROL = ".control"
+TOPIC_ID = "partition.metadata"
 
 _NUMBERED = re.compile(r"(\d{20})(\.[a-z]+)")
 
@@ -92,7 +94,7 @@ def segment_bases(disk: Disk, directory: str) -> list[int]:
         elif not (
             name.startswith(".")
             or (match and match[2] in (*SUFFIXES, SNAPSHOT_SUFFIX))
-            or name in (EPOCHS, CHECKPOINT)
+            or name in (EPOCHS, CHECKPOINT, TOPIC_ID)
             or name.endswith(".cut")
         ):
             raise NotALog(

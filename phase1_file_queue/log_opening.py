@@ -298,7 +298,7 @@ def _check(state: LogState) -> None:
             break
         if behind:
             segment.finish()
-    if state.log_start <= state.end_offset < durable:
+    if state.end_offset < durable:
         end = Damage(state.active.size, state.end_offset, "the file ends here")
         raise corrupt(
             segment_path(state.directory, state.active.base_offset),

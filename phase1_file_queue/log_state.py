@@ -333,9 +333,10 @@ class LogState:
         self.control.serving = False
 
     def release(self) -> None:
-        """Give back locks, mapped memory and files."""
+        """Give back locks, mapped memory and files; a file that is being read closes after that."""
         for segment in self.segments:
             segment.close()
+        self.segments.clear()
         self.control.close()
         for lock in (self.append_lock, self.writers, self.users):
             lock.close()

@@ -354,6 +354,12 @@ class PartitionLog:
 
         return self._find(find)
 
+    def latest_record(self) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record with the largest timestamp; None if empty."""
+        with self._mutex:
+            latest = max(segment.max_timestamp for segment in self._look().segments)
+        return self.offset_for_timestamp(latest)
+
     def _find(self, find: Callable[[LogState], Found]) -> Found:
         """What `find` returns; asked again if another process cut the log under it."""
         with self._mutex:
@@ -439,6 +445,13 @@ class PartitionLog:
             except DiskError as error:
                 self._failed = error
                 raise
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Other settings, from the next append or cut on. Raises LogError for another `access`."""
+        if config.access != self.config.access:
+            raise LogError(f"access={config.access!r}", "open the log again to change its access")
+        with self._mutex:
+            self.config = self._state.config = config
 
     # Closing.
 

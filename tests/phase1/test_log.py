@@ -373,3 +373,21 @@ def test_what_the_log_does_is_told_with_its_reason():
     PartitionLog("/flights-7", config, disk=disk, events=events)
     assert [event.kind for event in events.events[-2:]] == ["cut", "recover"]
     assert events.events[-2].because.startswith("4 bytes at /flights-7/")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="asks /proc what is open")
+def test_a_closed_log_has_nothing_open_but_what_is_being_read(tmp_path):
+    log = PartitionLog(tmp_path / "t-0")
+    log.append_as_leader(batch("first"), 0)
+    piece = log.read(0, 1_000)
+    log.close()
+
+    def still_open():
+        links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        paths = [os.readlink(link) for link in links if os.path.lexists(link)]
+        return [os.path.basename(path) for path in paths if path.startswith(str(tmp_path))]
+
+    assert still_open() == ["00000000000000000000.log"]
+    assert decode(piece.read())[0].value == b"first"
+    del piece
+    assert still_open() == []
