@@ -13,6 +13,7 @@ numpy is imported on first use.
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from craft2.records import Headers, read_headers
@@ -51,14 +52,17 @@ def hop(data: bytes, position: int, count: int) -> list[int]:
     Raises IndexError or VarintError if the data ends before.
     """
     starts, step = [position], _STEP  # a local name and a table: a fifth less time than without
-    for _ in range(count):
-        if (byte := data[position]) < 128:
+    for _ in repeat(None, count):
+        byte = data[position]
+        if byte < 128:
             position += step[byte]
-        elif (high := data[position + 1]) < 128:
-            position += step[byte] + (high << 6)
         else:
-            length, position = decode(data, position)
-            position += max(length, 0)
+            high = data[position + 1]
+            if high < 128:
+                position += step[byte] + (high << 6)
+            else:
+                length, position = decode(data, position)
+                position += max(length, 0)
         starts.append(position)
     return starts
 
