@@ -184,6 +184,7 @@ class Accumulator:
         self._by_key = config.partitioner == "murmur2_random"
         self._batch_size = config.batch_size
         self._buffer_memory = config.buffer_memory
+        self._room = config.buffer_memory - HEADER_SIZE  # for a record: it may need a new batch
         self.buffered = 0
         self.busy: dict[TopicPartition, Lane] = {}
 
@@ -214,25 +215,41 @@ class Accumulator:
             size += len(key)
         if headers:
             size += sum(len(name) * 3 + len(data or b"") + 10 for name, data in headers)
-        if size > self._batch_size:
+        if self.buffered + size > self._room:
             self._check_size(size)
-        if self.buffered + size + HEADER_SIZE > self._buffer_memory:
             self.seal_all()
             return None
-        lane = self.choose(topic, partition, key)
-        while (batch := lane.open) is not None and batch.size + size > self._batch_size:
-            self.seal(lane)
+        if partition is None and (key is None and self._by_key):
+            lane = topic.lanes[topic.sticky]  # as `choose` does: `make bench ARGS=send`
+        else:
             lane = self.choose(topic, partition, key)
-        if batch is None:
-            batch = self._new_batch(lane, now_ms)
-        if headers:
-            batch.headers[len(batch.timestamps)] = headers
-        batch.values.append(value)
-        batch.keys.append(key)
-        batch.timestamps.append(timestamp_ms)
+        batch = lane.open
+        if batch is None or batch.size + size > self._batch_size:
+            batch = self._next_batch(lane, partition, key, size, now_ms)
+        try:
+            if headers:
+                batch.headers[len(batch.timestamps)] = headers
+            batch.values.append(value)
+            batch.keys.append(key)
+            batch.timestamps.append(timestamp_ms)
+        except BaseException:  # an interrupt: what is there of half a record is not for the next
+            count = len(batch.timestamps)
+            del batch.values[count:], batch.keys[count:]
+            batch.headers.pop(count, None)
+            raise
         batch.size += size
         self.buffered += size
         return batch
+
+    def _next_batch(
+        self, lane: Lane, partition: int | None, key: bytes | None, size: int, now_ms: int
+    ) -> Batch:
+        """A batch with room for the record, now that the lane's has none, or that it has none."""
+        self._check_size(size)
+        while (batch := lane.open) is not None and batch.size + size > self._batch_size:
+            self.seal(lane)
+            lane = self.choose(lane.topic, partition, key)
+        return batch or self._new_batch(lane, now_ms)
 
     def _check_size(self, size: int) -> None:
         for name in ("max_request_size", "buffer_memory"):
@@ -268,10 +285,11 @@ class Accumulator:
         return topic.lanes[topic.sticky]
 
     def _new_batch(self, lane: Lane, now_ms: int) -> Batch:
-        batch = lane.open = Batch(lane, now_ms, self._new_promise())
-        lane.batches.append(batch)
-        self.busy[lane.name] = lane
+        batch = Batch(lane, now_ms, self._new_promise())
         self.buffered += batch.size
+        self.busy[lane.name] = lane
+        lane.batches.append(batch)
+        lane.open = batch  # at last: an interrupt must not leave it open and in no lane
         return batch
 
     def seal(self, lane: Lane) -> None:

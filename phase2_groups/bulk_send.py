@@ -13,7 +13,7 @@ for them to fill.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from itertools import accumulate
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,6 +48,10 @@ def checked(
     timestamps: Sequence[int] | int,
 ) -> Columns:
     """The columns, if they are what a batch can hold; raises BadRecord."""
+    for name, column in (("values", values), ("keys", keys), ("timestamps", timestamps)):
+        one_or_none = name != "values" and (column is None or isinstance(column, int))
+        if not one_or_none and (isinstance(column, str | bytes) or not isinstance(column, Sized)):
+            raise BadRecord(f"{name} is {column!r:.60}", "give a list, with one for each record")
     for name, column in (("key", keys), ("timestamp", timestamps)):
         if column is not None and not isinstance(column, int) and len(column) != len(values):
             raise BadRecord(f"{len(column)} {name}s for {len(values)} values", "give one for each")
@@ -170,9 +174,11 @@ def portions(
     """Arrow columns as lists, so many rows at a time. Raises BadRecord for a wrong type."""
     import pyarrow as pa
 
-    def part(column: Any, kind: pa.DataType, start: int) -> Any:
-        if column is None or isinstance(column, int):
+    def part(name: str, column: Any, kind: pa.DataType, start: int) -> Any:
+        if column is None or (name == "timestamps" and isinstance(column, int)):
             return column
+        if not isinstance(column, pa.Array | pa.ChunkedArray):
+            raise BadRecord(f"{name} is {column!r:.60}", "give a column of Arrow, or use send_many")
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
         try:
@@ -180,9 +186,10 @@ def portions(
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise BadRecord(f"a column is {column.type}, and {kind} is needed", "cast it") from None
 
-    for start in range(0, len(values), _PORTION):
+    rows = len(values) if isinstance(values, Sized) else 1  # `part` says what is wrong with it
+    for start in range(0, rows, _PORTION):
         yield (
-            part(values, pa.binary(), start),
-            part(keys, pa.binary(), start),
-            part(timestamps, pa.int64(), start),
+            part("values", values, pa.binary(), start),
+            part("keys", keys, pa.binary(), start),
+            part("timestamps", timestamps, pa.int64(), start),
         )

@@ -62,7 +62,6 @@ class CommittedOffsets:
     ) -> None:
         disk = disk or RealDisk()
         folder = os.path.join(os.fspath(root), f"{OFFSETS_TOPIC}-0")
-        disk.mkdir(folder)
         self._log = PartitionLog(folder, _LOG, disk=disk, clock=clock)
         # Held while one appends; by the one who compacts, alone: what it writes again must still
         # be the latest.

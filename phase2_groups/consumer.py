@@ -19,7 +19,6 @@ Source: Kafka's `KafkaConsumer`; KIP-62 (the second thread).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -28,11 +27,16 @@ from uuid import uuid4
 from craft2.clock import Clock, SystemClock
 from craft2.events import Emitter
 from phase2_groups.connect import connect
+from phase2_groups.consumer_checks import (
+    checked_commit,
+    checked_number,
+    checked_partitions,
+    checked_topics,
+)
 from phase2_groups.consumer_config import ConsumerConfig
 from phase2_groups.consumer_errors import (
     ConsumerClosed,
     ConsumerError,
-    NoOffset,
     NotAssigned,
     UnknownTopic,
     raise_commit_error,
@@ -42,6 +46,8 @@ from phase2_groups.fetch_buffer import ConsumerRecord, FetchBuffer, one_table
 from phase2_groups.group_member import GroupMember, commit_error
 from phase2_groups.group_messages import Commit, OffsetToCommit, TopicPartition
 from phase2_groups.membership import Tell
+from phase2_groups.positions import Positions
+from phase2_groups.safe_event import SafeEvent
 from phase2_groups.transport import EARLIEST, LATEST, Transport
 
 if TYPE_CHECKING:
@@ -85,10 +91,12 @@ class Consumer:
         self._clock = clock or SystemClock()
         self._events = events
         self._buffer = FetchBuffer(check_crcs=config.check_crcs)
+        self._positions = Positions(config, self._transport, self._buffer, self._committed)
         self._listener = RebalanceListener()
         self._member: GroupMember | None = None  # set by `subscribe`
-        self._news = threading.Event()  # `poll` has to look at more than records
+        self._news = SafeEvent()  # `poll` has to look at more than records
         self._woken = False
+        self._before: dict[TopicPartition, int] = {}  # positions when records were last taken
         self._in_hand: ConsumerRecord | None = None  # what the body of a loop is busy with
         self._telling = False  # the listener runs
         self._closed = False
@@ -100,8 +108,7 @@ class Consumer:
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener | None = None) -> None:
         """Read these topics together with the other members of the group, from the next poll on."""
         self._check_open()
-        if isinstance(topics, str) or not topics:
-            raise ConsumerError(f"topics is {topics!r}", 'give a list of names: ["flights"]')
+        names = checked_topics(topics)
         if self.config.group_id is None:
             raise ConsumerError("subscribe without a group_id", "give one, or use assign")
         if self._member is None and self._buffer.partitions():
@@ -113,7 +120,7 @@ class Consumer:
                 self.config, self._transport, self._clock, self._interrupt_fetch
             )
         self._look_at_metadata_ms = 0
-        self._member.subscribe(topics)
+        self._member.subscribe(names)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, whatever others do: no group shares them out.
@@ -123,7 +130,7 @@ class Consumer:
         self._check_open()
         if self._member is not None:
             raise ConsumerError("assign after subscribe", "make another consumer for it")
-        wanted = set(partitions)
+        wanted = set(checked_partitions(partitions))
         counts = self._transport.metadata(sorted({topic for topic, _ in wanted}))
         for topic, number in wanted:
             self._check_exists(topic, number, counts)
@@ -162,6 +169,11 @@ class Consumer:
     def poll(self, timeout_ms: int = 1_000) -> list[ConsumerRecord]:
         """Up to `max_poll_records` records; waits up to `timeout_ms` for the first.
 
+        With `enable_auto_commit`, the next poll commits what this one has returned, and so does
+        `close`, whether it was handled or not (as Kafka's client does): `seek` back before you
+        close after an error, or iterate, or commit by hand.
+
+        A poll that raises, be it KeyboardInterrupt, skips nothing: the next one returns it.
         Raises what the listener raises, UnknownTopic, NoOffset, GroupError, CorruptBatch.
         """
         found = self._poll(timeout_ms, lambda: self._buffer.take(self.config.max_poll_records))
@@ -174,9 +186,9 @@ class Consumer:
         Columns: topic (dictionary of string), partition (int32), then as
         `craft2.record_arrow.decode_arrow`: offset, timestamp, key, value, headers.
         """
-        tables = self._poll(timeout_ms, self._buffer.take_arrow)
+        tables = self._poll(timeout_ms, lambda: one_table(self._buffer.take_arrow()))
         self._woken = False
-        return one_table(tables) if tables else None
+        return tables[0] if tables else None
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records for ever, one at a time; `wakeup` from another thread ends it.
@@ -203,12 +215,20 @@ class Consumer:
     def _poll(self, timeout_ms: int, take: Callable[[], list[Found]]) -> list[Found]:
         self._check_open()
         self._check_not_telling("poll")
-        self._in_hand = None
-        until = self._now_ms() + timeout_ms
+        self._in_hand, self._before = None, {}
+        until = self._now_ms() + checked_number("timeout_ms", timeout_ms, 0)
+        try:
+            return self._poll_until(until, take)
+        except BaseException:  # nobody gets what was taken: do not commit it either
+            self._buffer.go_back(self._before)
+            raise
+
+    def _poll_until(self, until: int, take: Callable[[], list[Found]]) -> list[Found]:
         while True:
             self._news.clear()
             self._look_after_group()
-            self._find_positions()
+            self._positions.find()
+            self._before = self._buffer.positions()
             found = take()
             left = until - self._now_ms()
             if found or self._woken:
@@ -216,6 +236,7 @@ class Consumer:
             wanted = self._buffer.to_fetch()
             if wanted:
                 self._fetch(wanted, max(0, min(left, self.config.fetch_max_wait_ms)))
+                self._before = self._buffer.positions()
                 found = take()
             elif left > 0:
                 self._clock.wait(self._news, min(left, 100) / 1000)
@@ -237,7 +258,7 @@ class Consumer:
                 self._buffer.put(partition, asked, answer.data, answer.high_watermark)
             elif answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
                 there = f"it holds {answer.log_start} to {answer.high_watermark - 1}"
-                self._reset(partition, f"offset {wanted[partition]} is gone: {there}")
+                self._positions.reset(partition, f"offset {wanted[partition]} is gone: {there}")
             elif answer.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise UnknownTopic(
                     f"{partition[0]}-{partition[1]} does not exist any more",
@@ -316,7 +337,7 @@ class Consumer:
     def position(self, partition: TopicPartition) -> int:
         """The next offset that `poll` would return."""
         [partition] = self._mine([partition])
-        self._find_positions()
+        self._positions.find()
         position = self._buffer.position(partition)
         assert position is not None
         return position
@@ -324,63 +345,26 @@ class Consumer:
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from this offset with the next poll."""
         [partition] = self._mine([partition])
-        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-            raise ConsumerError(f"offset {offset!r}", "give a whole number of 0 or more")
+        checked_number("offset", offset, 0)
         self._buffer.seek(partition, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go on from the first record there is. All partitions, if none is named."""
-        self.seek_to_timestamp(EARLIEST, *partitions)
+        self._positions.seek_to_timestamp(self._mine(partitions), EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Go on behind the last record there is."""
-        self.seek_to_timestamp(LATEST, *partitions)
+        self._positions.seek_to_timestamp(self._mine(partitions), LATEST)
 
     def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
         """Go on from the first record at or after a time; at the end, if there is none."""
-        wanted = self._mine(partitions)
-        listed = self._list_offsets(dict.fromkeys(wanted, timestamp_ms))
-        ends = self._list_offsets({p: LATEST for p, offset in listed.items() if offset < 0})
-        for partition, offset in {**listed, **ends}.items():
-            self._buffer.seek(partition, offset)
+        checked_number("timestamp_ms", timestamp_ms, 0)
+        self._positions.seek_to_timestamp(self._mine(partitions), timestamp_ms)
 
     def lag(self) -> dict[TopicPartition, int]:
         """How many offsets each partition of ours has beyond our position."""
-        self._find_positions()
-        positions = self._buffer.positions()
-        ends = self._list_offsets(dict.fromkeys(positions, LATEST))
-        return {partition: ends[partition] - positions[partition] for partition in positions}
-
-    def _find_positions(self) -> None:
-        """Give every partition that has no position one: the committed offset, or by policy."""
-        unknown = self._buffer.unknown()
-        if not unknown:
-            return
-        found = self.committed(unknown) if self.config.group_id is not None else {}
-        for partition in unknown:
-            if partition in found:
-                self._buffer.seek(partition, found[partition].offset)
-            else:
-                self._reset(partition, f"group {self.config.group_id!r} has no committed offset")
-
-    def _reset(self, partition: TopicPartition, problem: str) -> None:
-        policy = self.config.auto_offset_reset
-        if policy == "none":
-            raise NoOffset(
-                f"{partition[0]}-{partition[1]}: {problem}",
-                'seek, or set auto_offset_reset to "earliest" or "latest"',
-            )
-        where = EARLIEST if policy == "earliest" else LATEST
-        self._buffer.seek(partition, self._list_offsets({partition: where})[partition])
-
-    def _list_offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        listed = self._transport.list_offsets(asked) if asked else {}
-        for (topic, number), answer in listed.items():
-            if answer.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise UnknownTopic(f"{topic}-{number} does not exist", "check topic and number")
-            if answer.error:
-                raise ConsumerError(f"offsets of {topic}-{number}: {answer.error.name}")
-        return {partition: answer.offset for partition, answer in listed.items()}
+        self._check_open()
+        return self._positions.lag()
 
     # Commits.
 
@@ -394,20 +378,22 @@ class Consumer:
         if self.config.group_id is None:
             raise ConsumerError("commit without a group_id", "give one in ConsumerConfig")
         given = self._buffer.positions() if offsets is None else offsets
-        wanted = []
-        for (topic, number), offset in given.items():
-            self._mine([(topic, number)])
-            if not isinstance(offset, OffsetToCommit):
-                offset = OffsetToCommit(offset=offset)
-            if type(offset.offset) is not int or offset.offset < 0:
-                raise ConsumerError(
-                    f"offset {offset.offset!r} of {topic}-{number}", "give the next one to read"
-                )
-            wanted.append((topic, number, offset))
+        if not isinstance(given, Mapping):
+            raise ConsumerError(
+                f"offsets is {given!r}", 'give a dict: {("flights", 0): the next offset to read}'
+            )
+        mine = self._mine(list(given)) if given else []
+        wanted = [(*each, checked_commit(each, given[each])) for each in mine]
         if wanted:
             raise_commit_error(
                 self._commit(wanted), self.config.group_id, self.config.group_instance_id
             )
+        record = self._in_hand
+        if record and any(
+            (topic, number) == record[:2] and commit.offset > record.offset
+            for topic, number, commit in wanted
+        ):
+            self._in_hand = None  # what is committed automatically must not go back behind that
 
     def committed(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -416,9 +402,15 @@ class Consumer:
         self._check_open()
         if self.config.group_id is None:
             raise ConsumerError("committed offsets without a group_id", "give one")
-        wanted = sorted(self._buffer.partitions() if partitions is None else partitions)
+        mine = self._buffer.partitions()
+        wanted = sorted(mine if partitions is None else checked_partitions(partitions))
         answers = self._transport.committed(self.config.group_id, wanted)
         return {p: found for p, found in answers.items() if isinstance(found, OffsetToCommit)}
+
+    def _committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, OffsetToCommit]:
+        return {} if self.config.group_id is None else self.committed(partitions)
 
     def _commit(self, offsets: Sequence[tuple[str, int, OffsetToCommit]]) -> ErrorCode:
         timeout_ms = self.config.request_timeout_ms
@@ -446,7 +438,8 @@ class Consumer:
     # The end.
 
     def close(self) -> None:
-        """Commit (if that is automatic), give the partitions back, leave the group."""
+        """Commit (if that is automatic: all that `poll` has returned, and of an iteration what came
+        before the record in hand), give the partitions back, leave the group."""
         if self._closed:
             return
         self._check_not_telling("close")
@@ -499,7 +492,7 @@ class Consumer:
     def _mine(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """These partitions (all of ours, if none is named). Raises NotAssigned."""
         self._check_open()
-        for partition in partitions:
+        for partition in checked_partitions(partitions):
             if partition not in self._buffer:
                 mine = ", ".join(f"{t}-{n}" for t, n in sorted(self._buffer.partitions()))
                 raise NotAssigned(

@@ -13,11 +13,13 @@ Source: kafka.apache.org/documentation/#consumerconfigs
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
 from craft2.errors import Craft2Error
 from phase2_groups.assignors import ASSIGNORS
+from phase2_groups.kafka_fields import is_text
 
 
 class BadConsumerConfig(Craft2Error):
@@ -28,7 +30,8 @@ class BadConsumerConfig(Craft2Error):
 class ConsumerConfig:
     """How a consumer behaves.
 
-    bootstrap_servers: where the topics are; `file:FOLDER` for topics in files.
+    bootstrap_servers: where the topics are; `file:FOLDER` for topics in files, `host:port` (several
+        with commas) for brokers, after `import phase3_raft.client`.
     group_id: None: no group, so only `assign`, and no commits.
     auto_offset_reset: where to begin when the group has no committed offset, or when the one it has
         is gone: "earliest", "latest", or "none" for an error.
@@ -85,7 +88,7 @@ class ConsumerConfig:
                 found.append(f"{name} is {value!r}: give True or False")
         for name in ("bootstrap_servers", "client_id", "group_id", "group_instance_id"):
             value, optional = getattr(self, name), name.startswith("group_")
-            if not (isinstance(value, str) or (optional and value is None)):
+            if not (is_text(value) or (optional and value is None)):
                 found.append(f"{name} is {value!r}: give a text{' or None' * optional}")
             elif value is not None and len(value.encode()) > _LONGEST_TEXT:
                 found.append(f"{name} has {len(value)} letters: give {_LONGEST_TEXT} at most")
@@ -93,14 +96,14 @@ class ConsumerConfig:
             if getattr(self, name) not in allowed:
                 found.append(f"{name} is {getattr(self, name)!r}: give one of {', '.join(allowed)}")
         strategies = self.partition_assignment_strategy
-        if isinstance(strategies, str) or not strategies:
+        if isinstance(strategies, str) or not isinstance(strategies, Collection) or not strategies:
             found.append(
                 f"partition_assignment_strategy is {strategies!r}: give a tuple of names, "
                 f"of {', '.join(ASSIGNORS)}"
             )
             return found
         for name in strategies:
-            if name not in ASSIGNORS:
+            if name not in tuple(ASSIGNORS):
                 near = difflib.get_close_matches(str(name).lower(), ASSIGNORS, n=1, cutoff=0)
                 found.append(
                     f"partition_assignment_strategy names {name!r}: there are "

@@ -90,6 +90,14 @@ def decode_subscription(data: bytes) -> JoinMetadata:
     return JoinMetadata(version, Subscription(topics, owned, generation), user_data, rack_id)
 
 
+def topics_of(data: bytes) -> tuple[str, ...] | bytes:
+    """The topics of a subscription; bytes that are none as they are (what others may join with)."""
+    try:
+        return decode_subscription(data).subscription.topics
+    except BadConsumerProtocol:
+        return data
+
+
 def encode_assignment(
     partitions: Iterable[TopicPartition], version: int = LATEST, user_data: bytes | None = None
 ) -> bytes:

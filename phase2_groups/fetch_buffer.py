@@ -7,7 +7,7 @@ before the asked offset; what lies before the position is dropped here. Pure: no
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
@@ -69,8 +69,8 @@ class FetchBuffer:
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            if self._partitions.pop(partition, None) is not None:
-                self._turn.remove(partition)
+            self._partitions.pop(partition, None)
+        self._turn = deque(partition for partition in self._turn if partition in self._partitions)
 
     def __contains__(self, partition: object) -> bool:
         return partition in self._partitions
@@ -99,6 +99,12 @@ class FetchBuffer:
         state = self._partitions[partition]
         state.drop()
         state.position = offset
+
+    def go_back(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Hand out again what was taken since these were the positions."""
+        for partition, offset in positions.items():
+            if partition in self._partitions:
+                self.seek(partition, offset)
 
     def unknown(self) -> list[TopicPartition]:
         """The partitions without a position."""
@@ -230,9 +236,12 @@ def _buffered(state: _Partition) -> bool:
     return bool(state.data) or state.batches is not None or bool(state.records)
 
 
-def one_table(tables: list[tuple[TopicPartition, pa.Table]]) -> pa.Table:
-    """The tables of several partitions as one, which says whose each row is."""
+def one_table(tables: list[tuple[TopicPartition, pa.Table]]) -> list[pa.Table]:
+    """The tables of several partitions as one, which says whose each row is; none, if none is."""
     import pyarrow as pa
+
+    if not tables:
+        return []
 
     topics = sorted({topic for (topic, _), _ in tables})
     parts = []
@@ -243,4 +252,4 @@ def one_table(tables: list[tuple[TopicPartition, pa.Table]]) -> pa.Table:
         partition_column = pa.nulls(rows, pa.int32()).fill_null(number)
         columns = [topic_column, partition_column, *table.columns]
         parts.append(pa.table(columns, names=["topic", "partition", *table.column_names]))
-    return pa.concat_tables(parts)
+    return [pa.concat_tables(parts)]

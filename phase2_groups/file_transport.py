@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,6 +43,7 @@ from phase2_groups.group_files import LOCAL_LIMITS, GroupFiles
 from phase2_groups.group_messages import OffsetToCommit, Reply, Request, TopicPartition
 from phase2_groups.group_state import GroupLimits
 from phase2_groups.producer_sequences import ProducerSequences, SequenceError
+from phase2_groups.safe_event import SafeEvent
 from phase2_groups.topics import create_topic, list_topics, partition_count, partition_path
 from phase2_groups.transport import EARLIEST, LATEST, Fetched, Listed, Produced, ProducerId
 
@@ -76,7 +78,7 @@ class FileTransport:
         self._logs: dict[tuple[TopicPartition, Access], PartitionLog] = {}
         self._groups: dict[str, GroupFiles] = {}
         self._offsets: CommittedOffsets | None = None
-        self._wake = threading.Event()
+        self._wake = SafeEvent()
         self._disk.mkdir(self.root)
 
     # Topics.
@@ -117,11 +119,9 @@ class FileTransport:
     ) -> Mapping[TopicPartition, Produced]:
         answers = {}
         for partition, batch in batches.items():
-            log = self._log(partition, "shared")
-            if log is None:
-                answers[partition] = Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            else:
-                answers[partition] = _answer(lambda log=log, batch=batch: _append(log, batch))  # type: ignore[misc]
+            answers[partition] = _answer(
+                lambda at=partition, batch=batch: self._append(at, batch)  # type: ignore[misc]
+            )
         if acks == -1:
             for partition, answer in answers.items():
                 log = self._log(partition, "shared")
@@ -129,16 +129,22 @@ class FileTransport:
                     answers[partition] = _answer(lambda log=log, ok=answer: _flush(log, ok))  # type: ignore[misc]
         return answers
 
+    def _append(self, partition: TopicPartition, batch: bytes) -> Produced:
+        log = self._log(partition, "shared")
+        if log is None:
+            return Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return Produced(ErrorCode.NONE, log.append_as_leader(batch, 0).first_offset)
+
     def init_producer_id(self) -> ProducerId:
         path = os.path.join(self.root, "__producer_id")
-        lock = self._disk.lock(path + ".lock")
-        lock.acquire()
         try:
-            last = int(self._disk.read(path)) if self._disk.exists(path) else -1
-            publish(self._disk, path, b"%d\n" % (last + 1))
-            return ProducerId(ErrorCode.NONE, last + 1, 0)
-        finally:
-            lock.close()
+            with contextlib.closing(self._disk.lock(path + ".lock")) as lock:
+                lock.acquire()
+                last = int(self._disk.read(path)) if self._disk.exists(path) else -1
+                publish(self._disk, path, b"%d\n" % (last + 1))
+                return ProducerId(ErrorCode.NONE, last + 1, 0)
+        except DiskFull:  # the next try may find room
+            return ProducerId(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def fetch(
         self,
@@ -258,11 +264,6 @@ class FileTransport:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _append(log: PartitionLog, batch: bytes) -> Produced:
-    result = log.append_as_leader(batch, 0)
-    return Produced(ErrorCode.NONE, result.first_offset, log_start=log.log_start)
 
 
 def _flush(log: PartitionLog, appended: Produced) -> Produced:

@@ -48,6 +48,7 @@ from phase2_groups.group_messages import (
     Tick,
 )
 from phase2_groups.group_state import Group, GroupLimits, State
+from phase2_groups.safe_event import SafeEvent
 
 GROUPS_FOLDER, LOCK = "__groups", "lock"
 VERSION = 1
@@ -124,15 +125,21 @@ class GroupFiles:
         self._limits = limits
         self._events = events
         folder = group_folder(root, group_id)
-        self._disk.mkdir(folder)
+        try:
+            self._disk.mkdir(folder)
+        except (FileExistsError, NotADirectoryError):
+            raise GroupFilesError(
+                f"{folder!r} cannot be made: a file is in its way", "move that file away"
+            ) from None
         self._path = os.path.join(folder, "state")
         self._lock = self._disk.lock(os.path.join(folder, LOCK))
         self._mutex = threading.Lock()  # the kernel's lock is between processes
-        self._closing = threading.Event()
+        self._closing = SafeEvent()
 
     def ask(self, request: Request, timeout_ms: int) -> Reply | None:
-        """Put a request to the group; wait for the reply, up to `timeout_ms`. None: it took longer.
+        """Put a request to the group; wait for the reply, up to `timeout_ms`.
 
+        None: it took longer, or it is lost: with the state, or since it was not fetched in time.
         Raises GroupFilesError, DiskError.
         """
         reply = self._step(request)  # type: ignore[arg-type]
@@ -140,8 +147,11 @@ class GroupFiles:
         while reply is None and self._now_ms() < until and not self._closing.is_set():
             self._clock.wait(self._closing, _LOOK_EVERY_S)
             self.tick_if_due()
-            kept = self._load().outbox.get(request.token)
-            reply = kept.reply if kept else None
+            saved = self._load()
+            if request.token in saved.outbox:
+                return saved.outbox[request.token].reply
+            if not saved.group.owes(request.token):
+                return None
         return reply
 
     def glance(self) -> Glance:
@@ -186,8 +196,8 @@ class GroupFiles:
     def _step(self, event: Input) -> Reply | None:
         """One step of the machine under the lock; the reply to `event`, if there is one yet."""
         with self._mutex:
-            self._lock.acquire()
             try:
+                self._lock.acquire()  # in here: an interrupt may come right behind it
                 saved = self._load()
                 machine = GroupMachine(saved.group, self._limits)
                 effects = self._carry_out(machine, event)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from phase2_groups.consumer_protocol import topics_of
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import (
     Commit,
@@ -55,6 +56,7 @@ class GroupMachine(Rebalancing):
         now_ms may jump back: no deadline is ever further away than its timeout.
         """
         self._now, self._effects = now_ms, []
+        self._mend_deadlines()
         match event:
             case Join():
                 self._join(event)
@@ -154,12 +156,17 @@ class GroupMachine(Rebalancing):
             self._tell_generation(member, join.token)
 
     def _replace_static(self, join: Join, member: GroupMember) -> None:
-        """A static member is back under a new id; its old self, if it still lives, is fenced."""
+        """A static member is back under a new id; its old self, if it still lives, is fenced.
+
+        Nothing is shared out again, unless it reads other topics now, or the group's next assignor
+        would be another. (Kafka asks only for the assignor.) The rest of its subscription, such as
+        what it owned, is a wish for the next time.
+        """
         group = self.group
         for token in (member.joining, member.syncing):
             self._reply(token, ErrorCode.FENCED_INSTANCE_ID)
         member.joining = member.syncing = None
-        old_id, same = member.member_id, member.protocols == join.protocols
+        old_id, subscribed = member.member_id, topics_of(member.subscription(group.protocol))
         group.members = {  # in the same place
             join.new_member_id if key == old_id else key: value
             for key, value in group.members.items()
@@ -173,7 +180,8 @@ class GroupMachine(Rebalancing):
         if leads:
             group.leader = member.member_id
         self._heard_from(member)
-        if group.state is STABLE and same:
+        same = subscribed == topics_of(member.subscription(group.protocol))
+        if group.state is STABLE and same and self._vote() == group.protocol:
             # KIP-345: it finds its partitions as it left them, and nobody else notices.
             self._happened("static-member-returned", f"{member.name} is back", member.name)
             self._store(Storing(generation=group.generation), "assignment")

@@ -16,6 +16,7 @@ from phase2_groups.consumer_config import ConsumerConfig
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import Commit, OffsetToCommit, Reply
 from phase2_groups.membership import Ask, MemberConfig, Membership, MemberState, Tell
+from phase2_groups.safe_event import SafeEvent
 from phase2_groups.transport import Transport
 
 _LOOK_EVERY_S = 0.03
@@ -38,7 +39,7 @@ class GroupMember:
         self._clock = clock
         self._news = news
         self._lock = threading.Lock()  # guards the core
-        self._closing = threading.Event()
+        self._closing = SafeEvent()
         self._failure: BaseException | None = None
         member = MemberConfig(
             group_id=config.group_id,

@@ -173,7 +173,6 @@ class Rebalancing:
     # Time.
 
     def _tick(self) -> None:
-        self._mend_deadlines()
         group, now = self.group, self._now
         for member_id in [one for one, until in group.pending.items() if until <= now]:
             del group.pending[member_id]
@@ -205,9 +204,9 @@ class Rebalancing:
         `syncing` is not None, and it stays.
 
         `self._remove([(member, because), ...])` takes members out and starts a rebalance, one for
-        all that it is given; it changes `self.group.members`. The because is a sentence for the
-        record, such as "consumer-3 sent no heartbeat for 6.0 s": the member's `name`, and its
-        `session_timeout_ms` in seconds with one decimal.
+        all that it is given; it changes `self.group.members`. An empty list is harmless: nothing
+        happens. The because is a sentence for the record, such as "consumer-3 sent no heartbeat for
+        6.0 s": the member's `name`, and its `session_timeout_ms` in seconds with one decimal.
         """
         # BEGIN SOLUTION
         gone = []

@@ -134,6 +134,13 @@ class Group(msgspec.Struct, kw_only=True):
         found = ((m.group_instance_id, m.member_id) for m in self.members.values())
         return {instance: member_id for instance, member_id in found if instance is not None}
 
+    def owes(self, token: str) -> bool:
+        """Whether the request with this token has no reply yet."""
+        owed = [one.token for one in self.storing.values()]
+        for member in self.members.values():
+            owed += [member.joining, member.syncing]
+        return token in owed
+
     def next_deadline_ms(self) -> int | None:
         """When the next `Tick` is due; None if nothing depends on time."""
         deadlines = [*self.pending.values()]

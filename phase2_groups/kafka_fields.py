@@ -16,6 +16,15 @@ import struct
 from collections.abc import Callable
 
 
+def is_text(value: object) -> bool:
+    r"""Whether it can be sent as UTF-8; a lone surrogate cannot, as in a file name with odd bytes.
+
+    >>> is_text("Köln"), is_text("\udcff"), is_text(5)
+    (True, False, False)
+    """
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
 def string(text: str | None) -> bytes:
     """A nullable string."""
     if text is None:

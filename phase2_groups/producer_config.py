@@ -22,6 +22,7 @@ from typing import Literal
 
 from craft2.codecs import CODEC_NAMES
 from craft2.errors import Craft2Error
+from phase2_groups.kafka_fields import is_text
 
 ALL = -1  # acks
 MAX_IN_FLIGHT = 5  # of an idempotent producer: as many batches as a partition remembers
@@ -72,9 +73,11 @@ class ProducerClosed(ProducerError):
 class ProducerConfig:
     """How a producer behaves.
 
-    bootstrap_servers: where the topics are; `file:FOLDER` for topics in files.
+    bootstrap_servers: where the topics are; `file:FOLDER` for topics in files, `host:port` (several
+        with commas) for brokers, after `import phase3_raft.client`.
     acks: 0: sent is enough (offsets stay unknown); 1: written is enough; "all" or -1: when safe.
-    batch_size: the most records' bytes in one batch, unless a single record is larger.
+    batch_size: the most records' bytes in one batch, unless a single record is larger; 0 sends each
+        record in a batch of its own.
     linger_ms: how long a batch waits for more records before it is sent.
     buffer_memory: records' bytes that wait or are on their way; then `send` blocks.
     max_block_ms: how long `send` may block, for memory or for a topic's partitions.
@@ -139,6 +142,9 @@ class ProducerConfig:
             value, most = getattr(self, name), MAX_LONG if name == "buffer_memory" else MAX_INT
             if type(value) is not int or not lowest <= value <= most:
                 problems.append(f"{name} is {value!r}: give a whole number from {lowest} to {most}")
+        for name in ("bootstrap_servers", "client_id"):
+            if not is_text(value := getattr(self, name)):
+                problems.append(f"{name} is {value!r}: give a text")
         choices = {
             "acks": (0, 1, -1, "all"),
             "compression_type": CODEC_NAMES,

@@ -111,6 +111,7 @@ class ProducerCore(Accumulator):
         new_promise: Callable[[], Any] = lambda: None,
     ) -> None:
         super().__init__(config, random, new_promise)
+        self._idempotent = config.idempotent
         self.counts = Counts()
         self.finished: list[Batch] = []
         self.failed: ProducerFailed | None = None
@@ -120,7 +121,7 @@ class ProducerCore(Accumulator):
     @property
     def needs_id(self) -> bool:
         """Whether nothing can be sent before `identify`."""
-        return self.config.idempotent and self.producer_id < 0
+        return self._idempotent and self.producer_id < 0
 
     def identify(self, producer_id: int, epoch: int) -> None:
         """From now on number batches under this id."""
@@ -152,7 +153,7 @@ class ProducerCore(Accumulator):
             return []
         request = self.drain(now_ms)
         for batch in request:
-            if self.config.idempotent and batch.sequence < 0:
+            if self._idempotent and batch.sequence < 0:
                 self._number(batch)
             if batch.attempts > 1:
                 self.counts.records_retried += batch.count
@@ -191,16 +192,16 @@ class ProducerCore(Accumulator):
         lane.in_flight -= 1
         if batch.outcome is not None:  # given up meanwhile
             return
-        out_of_order = self.config.idempotent and error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        out_of_order = self._idempotent and error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         batch.maybe_stored = not out_of_order and (batch.maybe_stored or error in _UNCERTAIN)
         batch.last_answer = answer
         first = batch is lane.batches[0]
         if error in _DONE:
             # The other side knows us now, and refuses gaps: see producer_sequences.
-            if self.config.idempotent:
+            if self._idempotent:
                 lane.max_in_flight = self.config.max_in_flight_requests_per_connection
             self._finish(batch, Outcome(None, answer.offset, answer.timestamp_ms))
-        elif self.config.idempotent and error in _FATAL:
+        elif self._idempotent and error in _FATAL:
             self.fail(f"another producer goes on under id {self.producer_id} ({error.name})")
         elif not (error.retriable or out_of_order):
             self._refuse(batch)

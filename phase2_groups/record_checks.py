@@ -9,9 +9,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from craft2.records import Headers
+from phase2_groups.kafka_fields import is_text
 from phase2_groups.producer_config import BadRecord
 
 _TIMESTAMP_LIMIT = 2**62  # the difference of two must have 64 bits
+
+
+def check_name(topic: object) -> None:
+    """Raise BadRecord unless a topic may have this name."""
+    if not isinstance(topic, str):
+        raise BadRecord(f"topic is {topic!r}", 'give its name: "flights"')
+
+
+def check_callback(on_delivery: object) -> None:
+    """Raise BadRecord unless it can be called."""
+    if not callable(on_delivery):
+        raise BadRecord(f"on_delivery is {on_delivery!r}", "give a function, or leave it out")
 
 
 def as_bytes(name: str, value: object) -> bytes:
@@ -39,8 +52,8 @@ def checked_headers(headers: Iterable[tuple[str, bytes | str | None]]) -> Header
         raise BadRecord(f"headers are {headers!r}", "give (name, value) pairs") from None
     checked: list[tuple[str, bytes | None]] = []
     for name, value in pairs:
-        if not isinstance(name, str):
-            raise BadRecord(f"a header's name is {name!r}", "give a str")
+        if not is_text(name):  # such as a file name of os.fsdecode
+            raise BadRecord(f"a header's name is {name!r}", "give a str that UTF-8 can hold")
         checked.append((name, None if value is None else as_bytes(f"header {name!r}", value)))
     return tuple(checked)
 

@@ -23,7 +23,7 @@ from phase1_file_queue.log_config import LogConfig
 from phase1_file_queue.partition_log import PartitionLog
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]*)")
+PARTITION_FOLDER = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 MAX_PARTITIONS = 100_000
 
 
@@ -70,7 +70,7 @@ def _folders(root: str | os.PathLike[str], topic: str, disk: Disk) -> list[int]:
     """The numbers of all partitions' folders of a topic, with or without a gap."""
     if not disk.exists(os.fspath(root)):
         return []
-    found = (_PARTITION.fullmatch(name) for name in disk.listdir(os.fspath(root)))
+    found = (PARTITION_FOLDER.fullmatch(name) for name in disk.listdir(os.fspath(root)))
     return sorted(int(match[2]) for match in found if match and match[1] == topic)
 
 
@@ -100,7 +100,7 @@ def partition_count(root: str | os.PathLike[str], topic: str, *, disk: Disk | No
 def list_topics(root: str | os.PathLike[str], *, disk: Disk | None = None) -> dict[str, int]:
     """Every topic and how many partitions it has."""
     disk = disk or RealDisk()
-    found = (_PARTITION.fullmatch(name) for name in disk.listdir(os.fspath(root)))
+    found = (PARTITION_FOLDER.fullmatch(name) for name in disk.listdir(os.fspath(root)))
     names = {match[1] for match in found if match and not match[1].startswith("__")}
     counts = {topic: partition_count(root, topic, disk=disk) for topic in sorted(names)}
     return {topic: count for topic, count in counts.items() if count}

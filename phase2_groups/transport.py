@@ -24,7 +24,8 @@ EARLIEST, LATEST = -2, -1  # in place of a timestamp, as in ListOffsets
 class Produced(NamedTuple):
     """What became of one batch. offset: of its first record, -1 if unknown or refused.
 
-    timestamp_ms: the append time if the topic stamps records, else -1. log_start: the partition's.
+    timestamp_ms: the append time if the topic stamps records, else -1. log_start: the
+    partition's, -1 if nobody tells.
     """
 
     error: ErrorCode

@@ -323,7 +323,8 @@ def _end_with_pipe() -> None:
 
 
 def run(spec: Spec) -> None:
-    """Poll, handle, commit, until SIGTERM; then go back to the first record not handled, and end.
+    """Poll, handle, commit, until SIGTERM or an error of the handler; then go back to the first
+    record not handled, and end.
 
     So the positions that are committed, by hand or when the consumer closes, are right.
     """
@@ -342,12 +343,14 @@ def run(spec: Spec) -> None:
         consumer.subscribe(spec.topics)
         while not stopping.is_set():
             records = consumer.poll(100)
-            for done, record in enumerate(records):
-                if stopping.is_set():
-                    for left in reversed(records[done:]):  # the first of a partition comes last
-                        consumer.seek((left.topic, left.partition), left.offset)
-                    break
-                handle(record)
+            done = 0
+            try:
+                while done < len(records) and not stopping.is_set():
+                    handle(records[done])
+                    done += 1
+            finally:
+                for left in reversed(records[done:]):  # the first of a partition comes last
+                    consumer.seek((left.topic, left.partition), left.offset)
             if records and not config.enable_auto_commit:
                 # A refusal is no loss: the records come again, here or at another worker.
                 with contextlib.suppress(CommitRefused, RebalanceInProgress):

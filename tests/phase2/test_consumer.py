@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
+import pyarrow.compute  # noqa: F401  # an import must not be interrupted
 import pytest
+from interrupts import at_each_moment
 
 from craft2.events import Events
 from craft2.record_batch import encode_control_key, encode_values
+from phase2_groups import connect
 from phase2_groups.connect import UnknownAddress
 from phase2_groups.consumer import Consumer, RebalanceListener
 from phase2_groups.consumer_config import BadConsumerConfig, ConsumerConfig
@@ -21,6 +25,7 @@ from phase2_groups.consumer_errors import (
 )
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.file_transport import FileTransport, create_topic
+from phase2_groups.group_files import GroupFilesError
 from phase2_groups.group_messages import OffsetToCommit
 from phase2_groups.membership import FencedInstance
 from phase2_groups.topics import TopicError
@@ -313,6 +318,41 @@ def test_a_topic_that_grows_is_shared_out_again(root):
     assert "t grew from 2 to 5 partitions" in because
 
 
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda c: c.assign(["t"]), "'t' is no partition"),
+        (lambda c: c.assign("t"), "partitions is 't'"),
+        (lambda c: c.assign([("t", "0")]), "is no partition"),
+        (lambda c: c.pause("t"), "'t' is no partition"),
+        (lambda c: c.poll(None), "timeout_ms is None"),
+        (lambda c: c.poll(-1), "timeout_ms is -1"),
+        (lambda c: c.seek_to_timestamp("x"), "timestamp_ms is 'x'"),
+        (lambda c: c.commit({"t": 3}), "'t' is no partition"),
+        (lambda c: c.commit([T0]), "offsets is"),
+        (lambda c: c.commit({T0: 2**63}), "offset of t-0"),
+        (lambda c: c.commit({T0: OffsetToCommit(offset=1, leader_epoch=2**31)}), "leader_epoch"),
+        (lambda c: c.commit({T0: OffsetToCommit(offset=1, metadata="x" * 4097)}), "metadata"),
+        (lambda c: c.committed([3]), "3 is no partition"),
+    ],
+)
+def test_what_makes_no_sense_is_named_and_nothing_is_committed(root, call, named):
+    with consumer(root) as one:
+        one.assign([T0])
+        with pytest.raises(ConsumerError, match=re.escape(named)):
+            call(one)
+        assert one.committed([T0]) == {}
+        assert one.assignment() == {T0}
+
+
+def test_a_file_in_place_of_the_groups_folder_is_named(root):
+    (root / "__groups").write_text("not a folder")
+    with consumer(root) as one:
+        one.subscribe(["t"])
+        with pytest.raises(GroupFilesError, match="a file is in its way"):
+            one.poll(1000)
+
+
 def test_a_member_that_was_given_up_learns_it_and_its_commit_is_refused(root):
     put(root, T0, *"abc")
     listener = Listener()
@@ -503,6 +543,19 @@ def test_a_commit_by_hand_in_a_loop_is_for_the_record_in_hand_too_and_not_for_la
         assert c.committed()[T0].offset == 6
 
 
+def test_an_automatic_commit_does_not_go_back_behind_one_by_hand(root):
+    put(root, T0, *"abcdef")
+    with consumer(root, enable_auto_commit=True) as c:
+        c.subscribe(["t"])
+        for record in c:
+            if record.offset == 3:
+                c.commit()
+                break
+    with consumer(root) as c:
+        c.assign([T0])
+        assert c.committed()[T0].offset == 4
+
+
 def test_a_wakeup_ends_one_poll(root):
     with consumer(root) as c:
         c.assign([T0])
@@ -550,6 +603,22 @@ def test_calls_that_make_no_sense_say_so(root):
     c.close()
 
 
+@pytest.mark.parametrize("topics", [(t for t in ["t"]), 5, [5], b"t", [None], [], [""], None, {}])
+def test_topics_that_are_none_are_refused_at_once(root, topics):
+    with (
+        consumer(root) as c,
+        pytest.raises(ConsumerError, match=r"topics is .*give a list of names"),
+    ):
+        c.subscribe(topics)
+
+
+def test_a_note_that_is_no_text_is_refused(root):
+    with consumer(root) as c:
+        c.assign([T0])
+        with pytest.raises(ConsumerError, match=r"metadata of t-0 is .*give text"):
+            c.commit({T0: OffsetToCommit(offset=0, metadata="\udc80")})
+
+
 def test_a_topic_that_is_not_there_is_named_by_the_next_poll(root):
     with consumer(root) as c:
         c.subscribe(["flihgts"])
@@ -591,9 +660,12 @@ def test_all_problems_of_a_configuration_are_listed_at_once():
         assert words in said
 
 
-def test_an_address_that_leads_nowhere_says_what_would():
-    with pytest.raises(UnknownAddress, match="give file:FOLDER"):
+def test_an_address_that_leads_nowhere_says_what_would(monkeypatch):
+    monkeypatch.setattr(connect, "over_network", None)  # phase 3 may have been imported
+    with pytest.raises(UnknownAddress, match="import phase3_raft"):
         Consumer(ConsumerConfig(bootstrap_servers="localhost:9092"))
+    with pytest.raises(UnknownAddress, match="give file:FOLDER"):
+        Consumer(ConsumerConfig(bootstrap_servers="localhost"))
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "ü", "x" * 250])
@@ -608,3 +680,35 @@ def test_a_topic_grows_and_never_shrinks(root):
         create_topic(root, "t", 1)
     with pytest.raises(TopicError, match="cannot have 0 partitions"):
         create_topic(root, "u", 0)
+
+
+# --- Ctrl-C
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("how", ["poll", "poll_arrow", "loop"])
+def test_an_interrupt_at_any_moment_of_a_poll_skips_no_record(root, how):
+    put(root, T0, *"abc")
+    put(root, T0, *"def")
+    got = []
+
+    def loop():
+        for record in c if c.position(T0) < 6 else ():
+            got.append([record])
+            return
+
+    calls = {
+        "poll": lambda: got.append(c.poll(0)),
+        "poll_arrow": lambda: got.append(c.poll_arrow(0)),
+        "loop": loop,
+    }
+    with consumer(root, max_poll_records=2) as c:
+        c.assign([T0])
+        while c.position(T0) < 6:
+            for _ in at_each_moment(calls[how]):
+                assert c.position(T0) == sum(len(one) for one in got if one is not None)
+        if how != "poll_arrow":
+            offsets = [record.offset for records in got for record in records]
+            assert offsets == [0, 1, 2, 3, 4, 5]
+        c.commit()
+        assert c.committed()[T0].offset == 6

@@ -132,6 +132,17 @@ def test_whoever_looks_evicts_a_silent_member():
     assert a.heartbeat().error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_after_a_reboot_nobody_is_waited_for_longer_than_its_session():
+    disk, clock = FaultyDisk(), ManualClock(1_000_000_000)
+    a = Member(disk, clock, "a")
+    a.join()
+    a.sync()
+    clock = ManualClock()  # it counts from the start of the machine
+    b = Member(disk, clock, "b")
+    assert b.join(timeout_ms=10_000).error is ErrorCode.NONE
+    assert 1.0 <= clock.monotonic() < 1.1  # a's session, not its 2 s to join again
+
+
 def test_a_commit_is_in_the_log_before_it_is_acknowledged():
     disk, clock = FaultyDisk(), ManualClock()
     a = Member(disk, clock, "a")
@@ -168,6 +179,34 @@ def test_a_damaged_state_starts_again_at_the_generation_the_log_remembers(damage
     assert a.heartbeat().error is ErrorCode.UNKNOWN_MEMBER_ID
     a.member_id = ""
     assert a.join().generation == 3
+
+
+@pytest.mark.parametrize("damage", ["gone", "junk", "too late"])
+def test_who_waits_for_a_reply_that_is_lost_gives_up_at_once(damage):
+    disk, clock = FaultyDisk(), ManualClock()
+    a, b = Member(disk, clock, "a"), Member(disk, clock, "b")
+    a.join()
+    a.sync()
+    state, waited = "/q/__groups/g/state", clock.wait
+
+    def wait(event, timeout_s):  # while b waits for its reply, after a while
+        if clock.monotonic() > 0.2:
+            clock.wait = waited
+            if damage == "gone":
+                disk.unlink(state)
+            elif damage == "junk":
+                disk.open(state, "empty").write_at(0, b"junk")
+            else:  # b stands still: the others have thrown away what it did not fetch
+                a.leave()
+                clock.advance(120)
+                a.join(timeout_ms=0)
+        return waited(event, timeout_s)
+
+    clock.wait = wait
+    assert b.join(timeout_ms=300_000) is None
+    assert clock.monotonic() < 125
+    b.member_id = ""
+    assert b.join(timeout_ms=10_000).error is ErrorCode.NONE
 
 
 def test_a_folder_of_a_newer_version_is_not_touched():

@@ -35,6 +35,22 @@ def test_its_story_adds_pauses_wakes_and_kills(
     assert panel.status() == "closed; nobody is running"
 
 
+def test_its_story_goes_on_when_the_members_have_all_partitions_and_not_before(
+    panel: GroupPanel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group has put out consumer-1, and nobody has yet what it had: too early to wake it."""
+    panel._settled(["consumer-1", "consumer-2"])
+    left_over = {("flights", 2): "consumer-2", ("flights", 3): "consumer-2"}
+    given = left_over | {("flights", 0): "consumer-2", ("flights", 1): "consumer-2"}
+    seen = iter([left_over, given])
+    with panel._lock:  # the thread that draws would look, too
+        monkeypatch.setattr(panel, "_refresh", lambda: None)
+        monkeypatch.setattr(panel._pool, "owners", lambda: next(seen))
+    panel._settled(["consumer-2"])
+    assert next(seen, None) is None
+    monkeypatch.undo()
+
+
 def test_a_button_that_makes_no_sense_does_nothing(panel: GroupPanel) -> None:
     panel.press(Do.RESUME, "consumer-1")
     panel.press(Do.KILL, "consumer-7")

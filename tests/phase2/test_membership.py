@@ -230,6 +230,25 @@ def test_a_static_leader_that_restarts_still_notices_growth():
     assert world.owned() == {"a": [0, 1, 2]}
 
 
+@pytest.mark.parametrize(
+    "assignors", [("range",), ("sticky",), ("cooperative-sticky",), ("range", "cooperative-sticky")]
+)
+def test_a_static_member_restarts_without_a_rebalance_whatever_the_assignor(assignors):
+    world = World(t=4)
+    world.add("a", *assignors, instance="machine-1")
+    world.settle()
+    world.add("b", *assignors, instance="machine-2")
+    world.settle()
+    before, generation = world.owned(), world.machine.group.generation
+    for name, instance in (("a", "machine-1"), ("b", "machine-2")):
+        world.add(name, *assignors, instance=instance)
+        world.settle()
+        assert (world.owned(), world.machine.group.generation) == (before, generation)
+    world.add("b", *assignors, instance="machine-2", topics=("t", "u"))
+    world.settle()
+    assert world.machine.group.generation > generation, "it reads something else now"
+
+
 def test_a_static_leader_notices_what_has_grown_while_it_was_away():
     world = World(t=3)
     world.add("a", instance="machine-1")

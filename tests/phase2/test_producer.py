@@ -14,13 +14,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from interrupts import at_each_moment
 from memory_transport import Fault, MemoryTransport
 
+from craft2.faulty_disk import FaultyDisk
 from craft2.record_batch import encode_values, read_header
 from phase1_file_queue.partitioner import murmur2, partition_for
 from phase2_groups import bulk_send, producer, producer_config, record_checks
+from phase2_groups.accumulator import Batch
 from phase2_groups.bulk_send import murmur2_many
 from phase2_groups.error_codes import ErrorCode
+from phase2_groups.file_transport import FileTransport
 from phase2_groups.producer import Producer
 from phase2_groups.producer_config import (
     BadProducerConfig,
@@ -105,6 +109,9 @@ def test_all_problems_of_a_config_come_at_once_each_with_its_fix():
         ({"retry_backoff_ms": 2_000}, "retry_backoff_max_ms is 1000, less than retry_backoff_ms"),
         ({"batch_size": 2**21}, "max_request_size is 1048576, less than batch_size"),
         ({"buffer_memory": 100}, "buffer_memory is 100, less than batch_size"),
+        ({"client_id": 5}, "client_id is 5: give a text"),
+        ({"client_id": "a\udc80"}, "give a text"),
+        ({"bootstrap_servers": None}, "bootstrap_servers is None: give a text"),
         ({"partitioner": "murmur2"}, "did you mean 'murmur2_random'?"),
     ],
 )
@@ -192,6 +199,11 @@ def test_batches_are_compressed_as_asked(codec):
         (("t", b""), {"timestamp_ms": "now"}, "a timestamp is of type str"),
         (("t", b""), {"headers": [("a",)]}, "give .name, value. pairs"),
         (("t", b""), {"headers": [(b"a", b"")]}, "a header's name is b'a'"),
+        (("t", b""), {"headers": [("a\udcff", b"")]}, "a header's name is 'a.udcff'"),
+        (([], b""), {}, "topic is \\[\\]"),
+        ((5, b""), {}, "topic is 5"),
+        ((None, b""), {}, "topic is None"),
+        (("t", b""), {"on_delivery": 5}, "on_delivery is 5"),
     ],
 )
 def test_what_cannot_be_sent_is_refused_before_it_is_queued(arguments, fields, words):
@@ -334,6 +346,25 @@ def test_a_transport_that_raises_fails_the_batch_and_the_producer_goes_on():
         assert isinstance(error, Refused)
         assert "no such disk" in str(error)
         assert made.send("t", b"kept").exception(SOON) is None
+
+
+def test_a_batch_that_cannot_be_encoded_fails_alone(monkeypatch):
+    def encode(batch, *number):
+        if b"bad" in batch.values:
+            raise ValueError("no such bytes")
+        return encoded(batch, *number)
+
+    encoded = Batch.encode
+    monkeypatch.setattr(Batch, "encode", encode)
+    with producing({"t": 2}, linger_ms=10_000) as (made, _):
+        bad = made.send("t", b"bad", partition=0)
+        good = made.send("t", b"good", partition=1)
+        made.flush(SOON)
+        later = made.send("t", b"later", partition=0)
+        made.flush(SOON)
+        assert isinstance(bad.exception(SOON), Refused)
+        assert "ValueError('no such bytes')" in str(bad.exception(SOON))
+        assert [one.exception(SOON) for one in (good, later)] == [None, None]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -547,6 +578,20 @@ def test_without_a_producer_id_nothing_is_sent():
         assert "it got no producer id" in str(made.send("t", b"").exception(SOON))
 
 
+def test_a_producer_that_is_made_while_the_disk_is_full_waits_for_room():
+    disk = FaultyDisk()
+    create_topic("/q", "t", 1, disk=disk)
+    disk.capacity = sum(map(len, disk.tree().values()))
+    with FileTransport("/q", disk=disk) as files:
+        assert files.init_producer_id().error.retriable
+        with Producer(ProducerConfig(retry_backoff_ms=1, retry_backoff_max_ms=1), files) as made:
+            future = made.send("t", b"x")
+            with pytest.raises(TimeoutError):
+                future.result(0.1)
+            disk.capacity = None
+            assert future.result(SOON).offset == 0
+
+
 # Many records.
 
 bytes_or_none = st.one_of(st.none(), st.binary(max_size=40))
@@ -612,6 +657,11 @@ def test_a_table_is_sent_in_portions(monkeypatch):
             assert times == list(range(int(key), 50, 3))
         with pytest.raises(BadRecord, match="a column is"):
             made.send_table("t", pa.array([1.5]))
+        for wrong in ([b"a"], 5, iter([b"a"])):
+            with pytest.raises(BadRecord, match=r"values is .* give a column of Arrow"):
+                made.send_table("t", wrong)
+        with pytest.raises(BadRecord, match="keys is 5"):
+            made.send_table("t", pa.array([b"a"]), 5)
 
 
 @pytest.mark.parametrize(
@@ -620,6 +670,11 @@ def test_a_table_is_sent_in_portions(monkeypatch):
         (([b"a"], [b"k", b"k"]), "2 keys for 1 values"),
         (([b"a", "b"],), "a value is of type str"),
         (([b"a"], None, [1.5]), "a timestamp is of type float"),
+        ((b"abc",), "values is b'abc'. Fix: give a list"),
+        ((iter([b"a"]),), "values is <list_iterator"),
+        ((5,), "values is 5"),
+        (([b"a"], iter([b"k"])), "keys is <list_iterator"),
+        (([b"a"], None, iter([1])), "timestamps is <list_iterator"),
         (([b"a"], None, [1, 2]), "2 timestamps for 1 values"),
         (([b"a", b"b"], None, [5, -(2**62)]), "a timestamp is 4611686018427387904 ms from 1970"),
         (([b"a" * 2_000],), "a record needs 2082 bytes, and a batch may have 1000"),
@@ -676,3 +731,67 @@ def test_many_keys_hash_as_one_does(keys):
         same = [key for key in keys if len(key) == size]
         hashes = murmur2_many(b"".join(same), size, len(same)).tolist()
         assert hashes == [murmur2(key) for key in same]
+
+
+# Ctrl-C.
+
+
+def in_time(call):
+    """What `call` returns, in a thread of its own, so that a test does not hang with it."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(call()), daemon=True)
+    thread.start()
+    thread.join(SOON)
+    assert found, "it hangs"
+    return found[0]
+
+
+@pytest.mark.parametrize("what", ["send", "send with a callback", "result", "flush"])
+def test_an_interrupt_at_any_moment_leaves_a_producer_that_goes_on_and_closes(what, monkeypatch):
+    monkeypatch.setattr(producer, "_LONGEST_S", 0.01)
+    transport = MemoryTransport({"t": 1})
+    made = Producer(ProducerConfig(linger_ms=1, batch_size=200), transport)
+    made.send("t", b"first", b"first").result(SOON)
+    calls = {
+        "send": lambda: made.send("t", b"x", b"x"),
+        "send with a callback": lambda: made.send("t", b"x", b"x", on_delivery=print),
+        "result": lambda: made.send("t", b"x", b"x").result(),
+        "flush": made.flush,
+    }
+    interrupts = 0
+    for _ in at_each_moment(calls[what]):
+        interrupts += 1
+        future = made.send("t", b"%d" % interrupts, b"%d" % interrupts)
+        assert in_time(lambda future=future: future.result(SOON)).topic == "t"
+    assert interrupts > 10
+    assert in_time(lambda: made.close(SOON) or "closed") == "closed"
+    stored = transport.records("t", 0)
+    assert all(record.key == record.value for record in stored)
+    numbered = [int(r.value) for r in stored if r.value.isdigit()]
+    assert numbered == list(range(1, interrupts + 1))
+
+
+def test_an_interrupt_while_another_thread_has_the_lock_is_an_interrupt_and_takes_it_from_nobody():
+    with producing() as (made, _):
+        made.send("t", b"first").result(SOON)
+        main, held, interrupted = threading.current_thread(), threading.Event(), threading.Event()
+        after = []
+
+        def hold():
+            with made._lock:
+                held.set()
+                while sys._current_frames()[main.ident].f_code is not Producer.send.__code__:
+                    pass
+                signal.pthread_kill(main.ident, signal.SIGINT)
+                interrupted.wait(SOON)
+            after.append("released")
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # it may come in the first line, too
+            held.wait(SOON)
+            made.send("t", b"second")
+        interrupted.set()
+        thread.join()
+        assert after == ["released"]
+        assert made.send("t", b"third").result(SOON).topic == "t"

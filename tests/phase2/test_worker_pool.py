@@ -16,6 +16,7 @@ import pytest
 from craft2.record_batch import encode_values
 from phase2_groups.consumer_config import BadConsumerConfig
 from phase2_groups.file_transport import FileTransport, create_topic
+from phase2_groups.group_messages import OffsetToCommit
 from phase2_groups.worker_pool import WorkerError, WorkerPool
 
 PARTITIONS = 6
@@ -55,7 +56,7 @@ def committed(address):
 def test_the_partitions_of_a_killed_worker_go_to_the_others_and_the_reason_is_on_record(
     address, tmp_path
 ):
-    with pool(address, tmp_path, workers=3) as workers:
+    with pool(address, tmp_path, workers=3, session_timeout_ms=3_000) as workers:
         workers.wait_until(shared_by(workers, "consumer-1", "consumer-2", "consumer-3"))
         workers.kill("consumer-2")
         workers.wait_until(shared_by(workers, "consumer-1", "consumer-3"))
@@ -67,14 +68,14 @@ def test_the_partitions_of_a_killed_worker_go_to_the_others_and_the_reason_is_on
         assert workers.running() == ["consumer-3", "consumer-4"]
         because = [e.because for e in workers.events() if e.kind == "rebalance-begins"]
     assert because[-3:] == [
-        "consumer-2 sent no heartbeat for 1.0 s",
+        "consumer-2 sent no heartbeat for 3.0 s",
         "consumer-1 left: the consumer was closed",
         "consumer-4 joined",
     ]
 
 
 def test_a_paused_worker_is_out_and_comes_back_as_a_new_member(address, tmp_path):
-    with pool(address, tmp_path, workers=2) as workers:
+    with pool(address, tmp_path, workers=2, session_timeout_ms=3_000) as workers:
         workers.wait_until(shared_by(workers, "consumer-1", "consumer-2"))
         workers.pause("consumer-1")
         workers.wait_until(shared_by(workers, "consumer-2"))
@@ -84,7 +85,10 @@ def test_a_paused_worker_is_out_and_comes_back_as_a_new_member(address, tmp_path
 
 
 def test_cooperative_workers_keep_what_does_not_move(address, tmp_path):
-    settings = {"partition_assignment_strategy": ("cooperative-sticky",)}
+    settings = {
+        "partition_assignment_strategy": ("cooperative-sticky",),
+        "session_timeout_ms": 30_000,  # whoever is thrown out on a busy machine revokes nothing
+    }
     with pool(address, tmp_path, workers=2, **settings) as workers:
         workers.wait_until(shared_by(workers, "consumer-1", "consumer-2"))
         before = len(workers.events())
@@ -109,6 +113,26 @@ def test_a_handler_that_raises_ends_its_worker_with_its_words_and_commits_nothin
     ):
         workers.wait_until(lambda: False)
     assert committed(address) == 0
+
+
+def fails_at_the_third(record):
+    if record.value == b"0-2":
+        raise ValueError("the third")
+
+
+@pytest.mark.parametrize("automatic", [False, True])
+def test_what_a_handler_that_raises_has_not_handled_is_not_committed(
+    address, tmp_path, monkeypatch, automatic
+):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    settings = {"handler": fails_at_the_third, "enable_auto_commit": automatic}
+    with (
+        pool(address, tmp_path, workers=1, **settings) as workers,
+        pytest.raises(WorkerError, match="the third"),
+    ):
+        workers.wait_until(lambda: False)
+    with FileTransport(address.removeprefix("file:")) as files:
+        assert files.committed("g", [("t", 0)]).get(("t", 0), OffsetToCommit(offset=0)).offset <= 2
 
 
 def ends_with_the_first(record):

@@ -21,6 +21,7 @@ from craft2.events import Event
 from craft2.viz.lanes import lanes_of_group
 from craft2.viz.style import Chart
 from craft2.viz.timeline import lane_timeline
+from phase2_groups.file_transport import FileTransport
 from phase2_groups.worker_pool import Handler, WorkerError, WorkerPool
 
 LIMIT_S = 300.0  # a panel that nobody closes closes itself
@@ -67,6 +68,7 @@ class GroupPanel:
         self._pool = WorkerPool(
             address, topics, "panel", workers=members, handler=handler, **settings
         )
+        self._root, self._topics = address.removeprefix("file:"), topics
         self._paused: set[str] = set()
         self._pressed = False
         self._lock = threading.RLock()  # the pool is used by clicks and by the thread that draws
@@ -174,8 +176,16 @@ class GroupPanel:
         self._settled(self._pool.running())
 
     def _settled(self, members: Sequence[str]) -> None:
-        """Wait until these and no others have partitions."""
-        self._pool.wait_until(lambda: set(self._pool.owners().values()) == set(members))
+        """Wait until these and no others have partitions, and every partition has an owner."""
+        with FileTransport(self._root) as files:
+            counts = files.metadata()
+        partitions = sum(counts.get(topic, 0) for topic in self._topics)
+
+        def reached() -> bool:
+            owners = self._pool.owners()
+            return set(owners.values()) == set(members) and len(owners) == partitions
+
+        self._pool.wait_until(reached)
 
     # How it is drawn.
 
