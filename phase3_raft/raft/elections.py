@@ -12,12 +12,22 @@ because a majority has it (5.4.2, figure 8); once an entry of its own is committ
 are. Without the no-op that might take until somebody proposes something.
 
 While a leader is heard, requests for votes are not even looked at (the thesis, 4.2.3): so a removed
-server, which gets no heartbeats and does not know why, cannot disturb the others.
+server, which gets no heartbeats and does not know why, cannot disturb the others. The same goes for
+all else that it may say: see `RaftServer.step`.
 """
 
 from __future__ import annotations
 
-from phase3_raft.raft.messages import Entry, EntryKind, RequestVote, TimeoutNow, Vote
+from phase3_raft.raft.messages import (
+    MAX_TERM,
+    Entry,
+    EntryKind,
+    RaftError,
+    RequestVote,
+    ServerId,
+    TimeoutNow,
+    Vote,
+)
 from phase3_raft.raft.state import Peer, RaftState, Role
 
 
@@ -29,6 +39,11 @@ class Elections(RaftState):
         self._set_election_timer()
         if self.id not in self.members.voters:
             return  # a learner, or nobody's member (yet, or any more)
+        if self.term + 1 >= MAX_TERM:
+            raise RaftError(
+                f"server {self.id} cannot stand: behind term {self.term} no term is left",
+                "nobody gets there by elections: found a new cluster from this one's state",
+            )
         self._move(Role.PRE_CANDIDATE if pre else Role.CANDIDATE)
         self.leader = None
         if not pre:
@@ -63,17 +78,23 @@ class Elections(RaftState):
             Vote(sender=self.id, to=ask.sender, term=term, granted=granted, pre=ask.pre)
         )
 
+    # EXERCISE 22.1 grant a vote
     def _grants(self, ask: RequestVote) -> bool:
-        """Whether this server votes for who asks.
+        """Whether this server votes for who asks. It only says so: the caller notes the vote.
 
-        One vote a term, so not if `self.voted_for` is somebody else; but a pre-vote for a term
-        later than `self.term` is about a vote that is still free. And never for a log that is
-        behind ours: compare `last_term`, and if these are equal `last_index`, of `ask` and of
-        `self.log` (paper, 5.4.1).
+        One vote a term: `self.voted_for` is None, or who got it. Who has it already may ask again
+        (its answer was lost). A pre-vote (`ask.pre`) is about the term `ask.term`; in a term later
+        than `self.term` the vote is still free.
+
+        And never for a log that is behind ours, or committed entries could be lost. The later
+        `last_term` is ahead; of logs with one last term, the longer one. `ask` and `self.log` both
+        have `last_term` and `last_index` (paper, 5.4.1). Equal logs are not behind.
         """
+        # BEGIN SOLUTION
         free = self.voted_for in (None, ask.sender) or (ask.pre and ask.term > self.term)
         mine = self.log.last_term, self.log.last_index
         return free and (ask.last_term, ask.last_index) >= mine
+        # END SOLUTION
 
     def _on_vote(self, vote: Vote) -> None:
         wanted = Role.PRE_CANDIDATE if vote.pre else Role.CANDIDATE
@@ -100,9 +121,21 @@ class Elections(RaftState):
         begin = self.log.last_index + 1
         others = (member for member in self.members.everybody if member != self.id)
         self.peers = {other: Peer(next=begin, heard_ms=self._now) for other in others}
-        self.heartbeat_at_ms = self._now
+        self.heartbeat_at_ms = self._now + self.config.heartbeat_ms  # the no-op is the first one
         self.quorum_at_ms = self._now + self.config.election_timeout_ms[0]
         self.log.append([Entry(self.term, begin, b"", EntryKind.NO_OP)])
+
+    def connection_lost(self, to: ServerId, now_ms: int) -> None:
+        """The connection to a server broke. If that leads, it has probably died: do not wait.
+
+        If it has not, the others still hear it, and refuse: that is what the pre-vote is for. The
+        moment is one of chance, so that two rarely stand at the same one.
+        """
+        self._now = now_ms
+        if to == self.leader:
+            self.leader = None
+            soon_ms = now_ms + int(self._random() * self.config.heartbeat_ms)
+            self.election_at_ms = min(self.election_at_ms, soon_ms)
 
     def _on_timeout_now(self, message: TimeoutNow) -> None:
         """The leader wants us to take over: no pre-vote, and the others must not wait for it."""

@@ -84,7 +84,7 @@ class RaftLog:
             )
         self.entries += entries
         for entry in entries:
-            if entry.kind == EntryKind.MEMBERS:
+            if entry.kind and entry.kind == EntryKind.MEMBERS:  # most are commands, 0
                 self.members.append((entry.index, decode_members(entry.data)))
 
     def put(self, prev_index: int, entries: Sequence[Entry]) -> None:
@@ -103,13 +103,22 @@ class RaftLog:
                 self.append(entries[place:])
                 return
 
+    def check_committed(self, index: int, term: int) -> None:
+        """That a leader's entry is ours, if it is committed and still here. Raises RaftError: who
+        went on would differ from the others for ever (etcd panics, too)."""
+        if index <= self.committed and self.term_at(index) not in (None, term):
+            raise self._contradicted(index)
+
+    def _contradicted(self, index: int) -> RaftError:
+        return RaftError(
+            f"entry {index} is committed (up to {self.committed}) and a leader contradicts it",
+            "two leaders have been at work: keep the data of all servers, and report this",
+        )
+
     def _cut(self, index: int) -> None:
         """Forget the entries from `index` on."""
         if index <= self.committed:
-            raise RaftError(
-                f"entry {index} is committed (up to {self.committed}) and a leader contradicts it",
-                "two leaders have been at work: keep the data of all servers, and report this",
-            )
+            raise self._contradicted(index)
         del self.entries[index - self.snapshot.index - 1 :]
         self.stable = min(self.stable, index - 1)
         while self.members[-1][0] >= index:

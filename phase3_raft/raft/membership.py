@@ -38,9 +38,9 @@ class Membership(Replication):
                 f"the voters {now.voters} cannot become {members.voters} in one step",
                 "add or remove one at a time",
             )
-        if len(set(members.everybody)) != len(members.everybody) or not members.voters:
+        if members.wrong:
             raise RaftError(
-                f"members {members.voters} and {members.learners}",
+                f"members {members.voters} and {members.learners}: {members.wrong}",
                 "name at least one voter, and nobody twice",
             )
         if self.log.members[-1][0] > self.log.committed:

@@ -10,15 +10,23 @@ figure 2 above all); Ongaro's dissertation, chapters 3, 4, 6 and 10 (the thesis)
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from craft2.errors import Craft2Error
 
-ServerId = int
+# These are checked when a message is decoded.
+ServerId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]  # a broker's number in Kafka's protocol
+# A term has the 4 bytes of a leader epoch in phase 1's log. The last one is nobody's: who joined it
+# could never stand again. Ten elections a second reach it in seven years.
+MAX_TERM = 2**31 - 1
+Term = Annotated[int, msgspec.Meta(ge=0, lt=MAX_TERM)]
+# A million entries a second reach the last one in 285 years.
+Index = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class RaftError(Craft2Error):
@@ -37,24 +45,43 @@ class EntryKind(IntEnum):
     MEMBERS = 2  # who is in the cluster from here on: see `membership`
 
 
-class Entry(NamedTuple):
-    """One entry of the log. Two entries of one index and term are the same entry (paper, 5.3)."""
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One entry of the log. Two entries of one index and term are the same entry (paper, 5.3).
 
-    term: int
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    gc=False: it holds nothing that could refer back to it, and there are very many of them.
+    """
+
+    term: Term
+    index: Index
     data: bytes
     kind: int = EntryKind.COMMAND
 
 
 class Members(msgspec.Struct, frozen=True, array_like=True):
-    """Who is in the cluster. Learners get the log and do not vote (thesis, 4.2.1)."""
+    """Who is in the cluster. Learners get the log and do not vote (thesis, 4.2.1).
+
+    Raises RaftError for anything but tuples of numbers.
+    """
 
     voters: tuple[ServerId, ...] = ()
     learners: tuple[ServerId, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name, some in (("voters", self.voters), ("learners", self.learners)):
+            if not (isinstance(some, tuple) and all(type(one) is int for one in some)):
+                raise RaftError(f"{name}={some!r}", "give a tuple of numbers of servers")
+
     @property
     def everybody(self) -> tuple[ServerId, ...]:
         return self.voters + self.learners
+
+    @property
+    def wrong(self) -> str:
+        """Why these could not decide anything together, in words; "" if they could."""
+        for one, times in Counter(self.everybody).items():
+            if times > 1:
+                return f"{one} is named twice"
+        return "" if self.voters else "there are no voters"
 
     @property
     def majority(self) -> int:
@@ -74,8 +101,8 @@ def decode_members(data: bytes) -> Members:
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     """The application's state after the entry `index`, in place of all entries up to there."""
 
-    index: int = 0
-    term: int = 0
+    index: Index = 0
+    term: Term = 0
     members: Members = Members()
     data: bytes = b""
 
@@ -86,7 +113,7 @@ class HardState(NamedTuple):
     Invariant: term never falls; within a term voted_for is set once.
     """
 
-    term: int = 0
+    term: Term = 0
     voted_for: ServerId | None = None
 
 
@@ -98,15 +125,15 @@ class Message(msgspec.Struct, frozen=True, tag=True, array_like=True, kw_only=Tr
 
     sender: ServerId
     to: ServerId
-    term: int
+    term: Term
 
 
 class RequestVote(Message, frozen=True, tag=1):
     """Paper, 5.2 and 5.4.1. With `pre`, nobody is bound by the answer (thesis, 9.6), and `term` is
     the one that the sender would begin. forced: the leader itself has asked for this election."""
 
-    last_index: int
-    last_term: int
+    last_index: Index
+    last_term: Term
     pre: bool = False
     forced: bool = False
 
@@ -121,10 +148,10 @@ class Vote(Message, frozen=True, tag=2):
 class Append(Message, frozen=True, tag=3):
     """Paper, 5.3; without entries it is a heartbeat. round: see `reads`."""
 
-    prev_index: int
-    prev_term: int
+    prev_index: Index
+    prev_term: Term
     entries: tuple[Entry, ...]
-    commit: int
+    commit: Index
     round: int = 0
 
 
@@ -136,9 +163,9 @@ class Appended(Message, frozen=True, tag=4):
     """
 
     ok: bool
-    index: int
-    hint_index: int = 0
-    hint_term: int = 0
+    index: Index
+    hint_index: Index = 0
+    hint_term: Term = 0
     round: int = 0
 
 
@@ -163,14 +190,61 @@ def encode_message(message: AnyMessage) -> bytes:
 
 
 def decode_message(data: bytes) -> AnyMessage:
-    """The opposite. Raises BadMessage."""
+    """The opposite. Raises BadMessage, also for entries that no log could hold."""
     try:
-        return _DECODER.decode(data)
-    except msgspec.DecodeError as error:
+        message = _DECODER.decode(data)
+        if isinstance(message, Append):
+            _check_entries(message)
+        elif isinstance(message, InstallSnapshot):
+            _check_snapshot(message)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage(
             f"{len(data)} bytes are no message of a Raft server: {error}",
             "let only servers of this cluster connect to this port",
         ) from error
+    return message
+
+
+def _check_entries(append: Append) -> None:
+    """Indexes go on one by one, terms never fall, and nothing is of a later term than the sender's.
+    Raises BadMessage, DecodeError."""
+    index, term = append.prev_index, append.prev_term
+    for entry in append.entries:
+        index += 1
+        if entry.index != index or not term <= entry.term <= append.term:
+            raise BadMessage(
+                f"entry {entry.index} of term {entry.term} cannot follow entry {index - 1} of term "
+                f"{term} in a message of term {append.term}",
+                "the sender's log has a hole: restore that server from the others",
+            )
+        term = entry.term
+        if entry.kind:  # 0, a command, is by far the usual one
+            _check_kind(entry)
+
+
+def _check_kind(entry: Entry) -> None:
+    if entry.kind not in EntryKind.__members__.values():
+        raise BadMessage(
+            f"entry {entry.index} is of kind {entry.kind}, which this version does not know",
+            "bring all servers to one version",
+        )
+    if entry.kind == EntryKind.MEMBERS and (wrong := decode_members(entry.data).wrong):
+        raise BadMessage(
+            f"the members in entry {entry.index}: {wrong}",
+            "the sender's log is damaged: restore that server from the others",
+        )
+
+
+def _check_snapshot(install: InstallSnapshot) -> None:
+    snapshot = install.snapshot
+    wrong = snapshot.members.wrong
+    if snapshot.term > install.term:
+        wrong = f"it is of term {snapshot.term}, in a message of term {install.term}"
+    if wrong:
+        raise BadMessage(
+            f"a snapshot up to {snapshot.index}: {wrong}",
+            "the sender's snapshot is damaged: restore that server from the others",
+        )
 
 
 # What a server asks of its driver.

@@ -16,8 +16,20 @@ what there is to do (`Ready`), so all that was proposed by then travels in one m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
 from phase3_raft.raft.elections import Elections
-from phase3_raft.raft.messages import Append, Appended, InstallSnapshot, ServerId, TimeoutNow
+from phase3_raft.raft.messages import (
+    Append,
+    Appended,
+    BadMessage,
+    Entry,
+    InstallSnapshot,
+    ServerId,
+    TimeoutNow,
+)
 from phase3_raft.raft.state import Flow, Peer, Role
 
 
@@ -31,11 +43,16 @@ class Replication(Elections):
 
     def _send_all(self, heartbeat: bool = False) -> None:
         """Put together what each follower lacks; to each something, if it is a heartbeat."""
+        last, committed = self.log.last_index, self.log.committed
         for to, peer in self.peers.items():
             if heartbeat:
                 peer.waits = False
-            while self._send(to, peer, heartbeat):
-                heartbeat = False
+                more = self._send(to, peer, anyhow=True)
+            else:
+                knows = peer.next > last and peer.commit_sent >= committed
+                more = not knows or peer.flow is Flow.SNAPSHOT  # the usual case is neither
+            while more:
+                more = self._send(to, peer, anyhow=False)
 
     def _send(self, to: ServerId, peer: Peer, anyhow: bool) -> bool:
         """Send one message, if there is something to say; True if there may be more."""
@@ -53,11 +70,7 @@ class Replication(Elections):
         if prev_term is None:
             self._send_snapshot(to, peer)
             return False
-        entries = (
-            log.between(peer.next - 1, log.last_index, self.config.max_append_entries)
-            if more
-            else ()
-        )
+        entries = self._some_behind(peer.next - 1) if more else ()
         self._early.append(
             Append(
                 sender=self.id,
@@ -78,6 +91,16 @@ class Replication(Elections):
             peer.in_flight.append(peer.next - 1)
         return bool(entries) and peer.flow is Flow.REPLICATE
 
+    def _some_behind(self, index: int) -> Sequence[Entry]:
+        """The entries behind `index`, as many as go into one message."""
+        entries = self.log.between(index, self.log.last_index, self.config.max_append_entries)
+        size = 0
+        for place, entry in enumerate(entries):
+            size += len(entry.data)
+            if size > self.config.max_append_bytes and place:
+                return entries[:place]
+        return entries
+
     def _send_snapshot(self, to: ServerId, peer: Peer) -> None:
         peer.flow, peer.snapshot_ms = Flow.SNAPSHOT, self._now
         self._early.append(
@@ -94,6 +117,7 @@ class Replication(Elections):
         peer = self.peers.get(answer.sender)
         if self.role is not Role.LEADER or peer is None:
             return
+        self._check_answer(answer)
         peer.heard_ms = self._now
         peer.round = max(peer.round, answer.round)
         if answer.ok:
@@ -105,6 +129,23 @@ class Replication(Elections):
             peer.next = max(peer.match, min(agreed, answer.index - 1)) + 1
             peer.flow, peer.waits = Flow.PROBE, False
             peer.in_flight.clear()
+
+    def _check_answer(self, answer: Appended) -> None:
+        """That it answers what was asked: a leader's followers have nothing that it has not.
+
+        Raises BadMessage: what was believed would be committed, or read, without a majority.
+        """
+        last, who = self.log.last_index, f"server {answer.sender} answers that it has"
+        if answer.ok and answer.index > last:
+            raise BadMessage(
+                f"{who} entry {answer.index}, and the last one is {last}",
+                "its data is of another cluster: empty its folder and let it join anew",
+            )
+        if answer.round > self.round:
+            raise BadMessage(
+                f"{who} heard round {answer.round}, and the last one is {self.round}",
+                "bring all servers to one version",
+            )
 
     def _agrees(self, sender: ServerId, peer: Peer, index: int) -> None:
         """A follower's log is ours up to `index`, on its disk."""
@@ -122,14 +163,20 @@ class Replication(Elections):
         if sender == self.transferee and peer.match == self.log.last_index:
             self._outbox.append(TimeoutNow(sender=self.id, to=sender, term=self.term))
 
+    # EXERCISE 23.2 advance the commit index
     def _advance_commit(self) -> None:
         """Raise `self.log.committed` as far as it may be raised (paper, figure 2, last rule).
 
-        `self.peers[voter].match` is how far a voter's log, on its disk, is known to be ours; our
-        own is `self.log.stable`. `self.members` has the `voters` (we may not be one of them, while
-        we are being removed) and says how many are a `majority`. An entry may be counted only if
-        its term is `self.term`: see figure 8.
+        An entry is committed once a majority has it on disk. `self.members.voters` are the numbers
+        of those who count, `self.members.majority` is how many decide. `self.peers[voter].match`
+        is how far another voter's log, on its disk, is known to be ours. We, number `self.id`, are
+        not in `self.peers`: of our own log `self.log.stable` is on our disk, which may be less than
+        all of it. And we may not be one of the voters, while we are being removed.
+
+        But no entry is counted unless its term, `self.log.term_at(index)`, is `self.term`: figure 8
+        shows why. Once one of this term is committed, all before it are. The index never falls.
         """
+        # BEGIN SOLUTION
         reached = sorted(
             self.log.stable if voter == self.id else self.peers[voter].match
             for voter in self.members.voters
@@ -137,6 +184,7 @@ class Replication(Elections):
         index = reached[-self.members.majority]
         if index > self.log.committed and self.log.term_at(index) == self.term:
             self.log.committed = index
+        # END SOLUTION
 
     # The follower's side.
 
@@ -152,30 +200,55 @@ class Replication(Elections):
             self._answer(append, True, index)
 
     def _take(self, append: Append) -> int | None:
-        """Put the entries into `self.log`, if they fit; returns how far both logs then agree.
+        """Take the leader's entries, if they fit; returns how far both logs then agree, or None.
 
-        They fit if the log has an entry `append.prev_index` of the term `append.prev_term` (see
-        `log.term_at`); what is committed is known to fit, even if it is in the snapshot by now.
-        `log.put(prev_index, entries)` does the rest. Then `log.committed` may rise to
-        `append.commit`, but never beyond what both logs are now known to share, and never falls.
-        Returns None, and changes nothing, if they do not fit.
+        What is committed fits, even if it is in the snapshot by now. Raises RaftError if it does
+        not, which ends this server.
         """
         log = self.log
         if append.prev_index < log.committed:
             known = log.committed - append.prev_index
+            log.check_committed(append.prev_index, append.prev_term)
+            for entry in append.entries[:known]:
+                log.check_committed(entry.index, entry.term)
             if len(append.entries) <= known:
                 return log.committed
-            log.put(log.committed, append.entries[known:])
-        elif log.term_at(append.prev_index) == append.prev_term:
-            log.put(append.prev_index, append.entries)
-        else:
+            append = replace(
+                append,
+                prev_index=log.committed,
+                prev_term=log.term_at(log.committed),
+                entries=append.entries[known:],
+            )
+        return self._take_if_they_fit(append)
+
+    # EXERCISE 23.1 the append check
+    def _take_if_they_fit(self, append: Append) -> int | None:
+        """Put the leader's entries into `self.log`, if they fit; returns how far both then agree.
+
+        They fit if our log has the entry before them: one with the index `append.prev_index` and
+        the term `append.prev_term` (`self.log.term_at(index)` is None where there is none). If not,
+        return None and change nothing.
+
+        `self.log.put(prev_index, entries)` puts entries behind an index, and cuts off ours only
+        where they contradict. Both logs then agree up to the last of these entries: that index is
+        the answer, for a heartbeat without entries `append.prev_index`.
+
+        `append.commit` is how far the leader's log is committed. So `self.log.committed` may rise
+        to there, but no further than both logs are now known to agree, and it never falls.
+        """
+        # BEGIN SOLUTION
+        log = self.log
+        if log.term_at(append.prev_index) != append.prev_term:
             return None
+        log.put(append.prev_index, append.entries)
         index = append.prev_index + len(append.entries)
         log.committed = max(log.committed, min(append.commit, index))
         return index
+        # END SOLUTION
 
     def _on_install_snapshot(self, install: InstallSnapshot) -> None:
         self._heard_leader(install.sender)
+        self.log.check_committed(install.snapshot.index, install.snapshot.term)
         if install.snapshot.index > self.log.committed:
             self.log.install(install.snapshot)
         self._answer(install, True, self.log.committed)
@@ -204,6 +277,7 @@ class Replication(Elections):
                 index=index,
                 hint_index=hint_index,
                 hint_term=hint_term,
-                round=message.round,
+                # An earlier term's is none of this one's, even if the same server leads both.
+                round=message.round if message.term == self.term else 0,
             )
         )

@@ -98,9 +98,12 @@ class RaftServer(Reads):
         return self.election_at_ms
 
     def step(self, message: AnyMessage, now_ms: int) -> None:
-        """A message has come. What is late, doubled or out of order does no harm."""
+        """A message has come. What is late, doubled or out of order does no harm.
+
+        Raises BadMessage for an answer to what was never asked; it then has changed nothing.
+        """
         self._now = now_ms
-        if not self._same_term(message):
+        if not (self._counts(message) and self._same_term(message)):
             return
         match message:
             case Append():
@@ -116,6 +119,19 @@ class RaftServer(Reads):
                 self._on_install_snapshot(message)
             case TimeoutNow():
                 self._on_timeout_now(message)
+
+    def _counts(self, message: AnyMessage) -> bool:
+        """Whether to look at a message, above all at its term, if a stranger has sent it.
+
+        Its answer never counts, as nobody has asked it (etcd drops such ones, too). What it asks
+        for has to count: the members that we know may be old ones, and it may lead, or stand, by
+        new ones (the thesis, 4.1). But not while a leader is heard, as with votes (4.2.3): so a
+        server that was removed cannot depose it. Between leaders a stranger's word counts; whoever
+        cannot be trusted has to be taken out of `NodeConfig.peers`.
+        """
+        if message.sender == self.leader or message.sender in self.members.everybody:
+            return True
+        return not (isinstance(message, Vote | Appended) or self._has_leader())
 
     def _same_term(self, message: AnyMessage) -> bool:
         """Join a later term, refuse an earlier one; whether the message still has to be answered
@@ -169,20 +185,29 @@ class RaftServer(Reads):
             self._finish_rounds()
             self._send_all()
         log = self.log
+        new_state = (self.term, self.voted_for) != self._saved
+        if not (
+            self._early
+            or self._outbox
+            or self._reads
+            or new_state
+            or log.stable < log.last_index
+            or log.applied < min(log.committed, log.stable)
+            or log.new_snapshot
+        ):
+            return None  # the usual case: a driver asks until there is nothing
         early, self._early = self._early, []
         outbox, self._outbox = self._outbox, []
         reads, self._reads = self._reads, []
-        hard_state = self.hard_state if self.hard_state != self._saved else None
-        ready = Ready(
+        return Ready(
             early=early,
             snapshot=log.new_snapshot,
             entries=log.between(log.stable, log.last_index),
-            hard_state=hard_state,
+            hard_state=self.hard_state if new_state else None,
             messages=outbox,
             committed=log.between(log.applied, min(log.committed, log.stable)),
             reads=reads,
         )
-        return ready if any(ready) else None
 
     def advance(self, ready: Ready) -> None:
         """What was ready is done: written, sent, applied."""

@@ -65,13 +65,15 @@ class RaftConfig:
     election_timeout_ms: from, to: how long a follower waits for its leader, at random, so that
         two rarely stand at the same moment (paper, 5.2).
     heartbeat_ms: how often a leader says that it is there; several times within the timeout.
-    max_append_entries: the most entries of one message.
+    max_append_entries, max_append_bytes: the most that one message holds; of bytes, one entry's at
+        least.
     max_in_flight: messages with entries to one follower that may be unanswered.
     """
 
     election_timeout_ms: tuple[int, int] = (300, 600)
     heartbeat_ms: int = 60
     max_append_entries: int = 1_000
+    max_append_bytes: int = 1024**2
     max_in_flight: int = 64
 
     def __post_init__(self) -> None:
@@ -81,6 +83,9 @@ class RaftConfig:
                 f"heartbeat_ms={self.heartbeat_ms}, election_timeout_ms={self.election_timeout_ms}",
                 "give 0 < heartbeat < shortest timeout < longest timeout",
             )
+        for name in ("max_append_entries", "max_in_flight"):
+            if getattr(self, name) < 1:
+                raise RaftError(f"{name}={getattr(self, name)}", "give 1 or more")
 
 
 class Flow(Enum):

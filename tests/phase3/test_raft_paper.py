@@ -7,14 +7,19 @@ import pytest
 from raft_cluster import Cluster, entries
 
 from phase3_raft.raft.messages import (
+    MAX_TERM,
     Append,
     Appended,
+    BadMessage,
+    InstallSnapshot,
     Members,
     RaftError,
     RequestVote,
+    Snapshot,
+    TimeoutNow,
     Vote,
 )
-from phase3_raft.raft.state import NotLeader, RaftConfig, Role
+from phase3_raft.raft.state import Flow, NotLeader, RaftConfig, Role
 
 
 def ask(cluster, to, sender, term, last=(0, 0), **kwargs):
@@ -141,6 +146,16 @@ def test_5_2_a_new_leader_says_so_at_once():
     assert {cluster[2].leader, cluster[3].leader} == {1}
 
 
+def test_5_2_a_new_leader_says_so_once():
+    """Its no-op is the first heartbeat; the next one comes a heartbeat later."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.pass_time(50)
+    said = [message for message in cluster.messages if isinstance(message, Append)]
+    assert sum(bool(append.entries) for append in said) == 2  # one to each
+    assert sum(not append.entries for append in said) == 2  # that the no-op is committed
+
+
 # 5.3 Log replication
 
 
@@ -189,6 +204,32 @@ def test_5_3_a_follower_commits_no_further_than_it_is_known_to_agree():
     cluster = Cluster(3, logs={1: entries(1, 1, 2, 2)})
     append(cluster, 1, 2, term=3, prev=(1, 2), commit=4)
     assert cluster[1].log.committed == 2
+
+
+@pytest.mark.parametrize(
+    ("prev", "new"),
+    [
+        ((1, 1), entries(2, first=2)),  # as many entries as are committed, or fewer
+        ((1, 1), entries(2, 2, 2, first=2)),  # more
+        ((2, 2), ()),  # what they stand behind
+    ],
+)
+def test_5_3_a_leader_that_contradicts_what_is_committed_stops_the_server(prev, new):
+    """Two leaders must have been at work: an answer would make it worse (etcd panics, too)."""
+    cluster = Cluster(3, logs={1: entries(1, 1, 1)})
+    append(cluster, 1, 2, term=2, prev=(1, 3), commit=3)
+    with pytest.raises(RaftError, match="entry 2 is committed"):
+        append(cluster, 1, 2, term=2, prev=prev, new=new)
+    assert cluster[1].ready() is None
+    assert cluster.terms(1) == [1, 1, 1]
+
+
+def test_7_a_snapshot_that_contradicts_what_is_committed_stops_the_server():
+    cluster = Cluster(3, logs={1: entries(1, 1, 1)})
+    append(cluster, 1, 2, term=2, prev=(1, 3), commit=3)
+    late = Snapshot(2, 2, Members((1, 2, 3)))
+    with pytest.raises(RaftError, match="entry 2 is committed"):
+        cluster[1].step(InstallSnapshot(sender=2, to=1, term=2, snapshot=late), cluster.now)
 
 
 FIGURE_7 = {
@@ -242,6 +283,15 @@ def test_5_4_1_nobody_votes_for_a_log_that_is_behind_its_own(mine, theirs, grant
     assert ask(cluster, 1, 2, term=3, last=theirs).granted is granted
 
 
+def test_5_3_what_got_lost_is_sent_again_with_the_heartbeat_though_others_have_entries_to_get():
+    c = Cluster(3)
+    c.elect(1)
+    c[1].peers[3].flow, c[1].peers[3].waits = Flow.PROBE, True  # its message was lost
+    c[1].propose([b"x"])
+    c[1].tick(c[1].heartbeat_at_ms)
+    assert {message.to for message in c[1].ready().early} == {2, 3}
+
+
 def test_5_4_2_figure_8_an_earlier_terms_entry_is_not_committed_by_counting():
     """Server 1, back as the leader of term 4, brings entry 2 to a majority: (c) of the figure."""
     logs = {
@@ -290,6 +340,41 @@ def test_6_4_a_read_waits_until_a_majority_has_said_that_we_still_lead():
     cluster.cut.clear()
     cluster.beat(1)
     assert cluster.reads == [("before", 1)]
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ({"index": 3}, "has entry 3, and the last one is 1"),
+        ({"index": 1, "round": 1}, "round 1, and the last one is 0"),
+        ({"index": 0, "ok": False, "round": 2**62}, "round 4611686018427387904"),
+    ],
+)
+def test_5_3_an_answer_to_what_was_never_sent_is_refused_and_believed_in_nothing(what, says):
+    cluster = Cluster(3)
+    cluster.elect(1)
+    leader = cluster[1]
+    before = {i: vars(peer).copy() for i, peer in leader.peers.items()}
+    with pytest.raises(BadMessage, match=says):
+        leader.step(
+            Appended(**{"sender": 2, "to": 1, "term": 1, "ok": True} | what), cluster.now + 1
+        )
+    assert {i: vars(peer) for i, peer in leader.peers.items()} == before
+    assert (leader.log.committed, leader.log.last_index) == (1, 1)
+
+
+def test_6_4_the_refusal_of_an_earlier_term_confirms_no_round_of_this_one():
+    """A leader that starts again counts its rounds anew; a message of its old life comes late."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    late = Append(sender=1, to=2, term=1, prev_index=1, prev_term=1, entries=(), commit=1, round=9)
+    cluster.add(1, cluster[1].log.entries, term=1)
+    cluster.now += 1_000
+    cluster.elect(1)
+    assert (cluster[1].term, cluster[1].round) == (2, 0)
+    cluster[2].step(late, cluster.now)
+    cluster.deliver()
+    assert [message.round for message in cluster.messages if isinstance(message, Appended)][-1] == 0
 
 
 def test_6_4_reads_of_a_leader_that_is_deposed_fail():
@@ -348,6 +433,97 @@ def test_4_2_3_while_a_leader_is_heard_requests_for_votes_are_not_looked_at():
     assert ask(cluster, 2, 3, term=9, last=(9, 9)) is None
     assert cluster[2].term == 1
     assert ask(cluster, 2, 3, term=9, last=(9, 9), forced=True).granted
+
+
+LATER = MAX_TERM - 1
+REMOVED = {"sender": 3, "to": 1, "term": LATER}
+REQUESTS = [
+    Append(**REMOVED, prev_index=0, prev_term=0, entries=(), commit=0),
+    InstallSnapshot(**REMOVED, snapshot=Snapshot(90, LATER, Members((3,)))),
+    RequestVote(**REMOVED, last_index=90, last_term=LATER),
+    RequestVote(**REMOVED, last_index=90, last_term=LATER, forced=True),
+    TimeoutNow(**REMOVED),
+]
+ANSWERS = [
+    Vote(**REMOVED, granted=False),
+    Vote(**REMOVED, granted=True),
+    Vote(**REMOVED, granted=False, pre=True),
+    Appended(**REMOVED, ok=False, index=0),
+    Appended(**REMOVED, ok=True, index=90),
+]
+
+
+def without_3():
+    """Server 1 leads 1 and 2; 3 was a member."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].change_members(Members(voters=(1, 2)))
+    cluster.deliver()
+    cluster.down = {3}
+    cluster.beat(1)
+    return cluster
+
+
+def told(message):
+    return type(message).__name__
+
+
+@pytest.mark.parametrize("message", REQUESTS + ANSWERS, ids=told)
+def test_4_2_3_while_a_leader_is_heard_nothing_that_a_removed_server_says_counts(message):
+    cluster = without_3()
+    for to in (1, 2):
+        cluster[to].step(msgspec.structs.replace(message, to=to), cluster.now)
+    cluster.deliver()
+    assert [cluster[i].term for i in (1, 2)] == [1, 1]
+    assert (cluster.leaders(), cluster[2].leader) == ([1], 1)
+
+
+@pytest.mark.parametrize("message", ANSWERS, ids=told)
+def test_4_2_3_the_answer_of_a_removed_server_never_counts(message):
+    cluster = without_3()
+    cluster.pass_time(10)
+    cluster.separate(1, 2)
+    cluster.down = {1, 3}
+    cluster.pass_time(2_000)  # nobody leads any more
+    assert cluster[2].role is Role.PRE_CANDIDATE
+    cluster[2].step(msgspec.structs.replace(message, to=2), cluster.now)
+    assert (cluster[2].role, cluster[2].term) == (Role.PRE_CANDIDATE, 1)
+
+
+@pytest.mark.parametrize("message", REQUESTS[:3], ids=told)
+def test_4_1_when_nobody_leads_a_server_that_is_not_known_yet_may_stand_or_lead(message):
+    """Its configuration may be one that has not reached us: it must be able to bring it."""
+    cluster = without_3()
+    cluster.now += 2_000
+    cluster[2].step(msgspec.structs.replace(message, to=2), cluster.now)
+    assert cluster[2].term == LATER
+
+
+def test_4_1_a_server_that_is_behind_follows_a_leader_that_it_does_not_know():
+    """4 joins while 3 is away, and 1 hands leadership to it; 3 knows nothing of a server 4."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.down = {3}
+    cluster.add(4, members=Members())
+    cluster[1].change_members(Members(voters=(1, 2, 3, 4)))
+    cluster.deliver()
+    cluster.beat(1)
+    cluster[1].transfer(4)
+    cluster.deliver()
+    assert (cluster[3].members.voters, cluster[3].leader) == ((1, 2, 3), 1)
+    cluster.down = set()
+    cluster.pass_time(400)  # until it has not heard 1 for a while
+    assert cluster.leaders() == [cluster[3].leader] == [4]
+    assert cluster[3].members.voters == (1, 2, 3, 4)
+
+
+def test_5_1_the_last_term_is_nobodys():
+    """A leader epoch has 31 bits: whoever joined the last term could never stand again."""
+    cluster = Cluster(1, terms={1: MAX_TERM - 2})
+    assert cluster.elect(1) is Role.LEADER
+    cluster = Cluster(1, terms={1: MAX_TERM - 1})
+    with pytest.raises(RaftError, match="no term is left"):
+        cluster.elect(1)
 
 
 def test_3_10_leadership_is_handed_over_to_who_has_everything():
@@ -443,3 +619,40 @@ def test_10_2_1_a_leader_writes_and_sends_at_the_same_time_and_counts_itself_aft
     cluster[1].step(Appended(sender=2, to=1, term=1, ok=True, index=2), cluster.now)
     cluster[1].advance(ready)
     assert cluster[1].log.committed == 2
+
+
+# A connection that breaks says sooner than any timeout that a leader has died.
+
+
+def test_followers_whose_connection_to_the_leader_broke_elect_another_one_at_once():
+    cluster = Cluster(3, heartbeat_ms=60, election_timeout_ms=(300, 600))
+    cluster.elect(1)
+    cluster.down.add(1)
+    for other in (2, 3):
+        cluster[other].connection_lost(1, cluster.now)
+    cluster[3].election_at_ms += 1  # chance is the same for all here
+    cluster.pass_time(60)
+    assert cluster.leaders() == [1, 2]  # 1 is dead, and does not know
+    assert cluster[2].term == cluster[1].term + 1
+
+
+def test_a_leader_whose_connection_to_one_follower_broke_is_not_deposed():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.beat(1)
+    term = cluster[1].term
+    cluster[2].connection_lost(1, cluster.now)
+    cluster[2].connection_lost(3, cluster.now)
+    cluster.pass_time(500)
+    assert (cluster.leaders(), cluster[2].term, cluster[2].leader) == ([1], term, 1)
+
+
+def test_no_message_is_longer_than_its_bytes_allow_unless_one_entry_is():
+    cluster = Cluster(3, max_append_bytes=1_000)
+    cluster.elect(1)
+    cluster[1].propose([b"x" * 400] * 5 + [b"y" * 3_000] + [b"z"])
+    cluster.deliver()
+    appends = [m for m in cluster.messages if isinstance(m, Append) and m.to == 2]
+    sizes = [[len(entry.data) for entry in append.entries] for append in appends]
+    assert [some for some in sizes if any(some)] == [[400, 400], [400, 400], [400], [3_000], [1]]
+    assert cluster[2].log.entries == cluster[1].log.entries
