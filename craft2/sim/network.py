@@ -43,25 +43,28 @@ class Network:
         self, timeline: Timeline, chance: random.Random, deliver: Callable[[int, Any], object]
     ) -> None:
         self.weather = Weather()
-        self.sent = self.lost = 0
+        self.sent = self.lost = self.doubled = self.slowed = 0
         self._timeline = timeline
-        self._chance = chance
+        self._random = chance.random
         self._deliver = deliver
         self._cut: set[tuple[int, int]] = set()
 
     def send(self, sender: int, to: int, message: Any) -> None:
         """Put a message on its way."""
         self.sent += 1
-        weather, chance = self.weather, self._chance
-        if (sender, to) in self._cut or chance.random() < weather.lost:
+        weather, chance = self.weather, self._random
+        if (sender, to) in self._cut or (weather.lost and chance() < weather.lost):
             self.lost += 1
             return
-        copies = 2 if chance.random() < weather.doubled else 1
-        for _ in range(copies):
-            delay_ms = chance.randint(*weather.delay_ms)
-            if chance.random() < weather.slow:
-                delay_ms = chance.randint(delay_ms, weather.slow_ms)
-            self._timeline.after(delay_ms, self._arrive, sender, to, message)
+        least, most = weather.delay_ms
+        delay_ms = least + int(chance() * (most - least + 1))
+        if weather.doubled and chance() < weather.doubled:
+            self.doubled += 1
+            self._timeline.after(delay_ms + least, self._arrive, sender, to, message)
+        if weather.slow and chance() < weather.slow:
+            self.slowed += 1
+            delay_ms = int(chance() * weather.slow_ms)
+        self._timeline.after(delay_ms, self._arrive, sender, to, message)
 
     def _arrive(self, sender: int, to: int, message: Any) -> None:
         if (sender, to) in self._cut:

@@ -15,8 +15,8 @@ first
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any
 
 
@@ -33,17 +33,18 @@ class Timeline:
         """Plan `act(*arguments)` for a moment; for now, if that is past."""
         self._planned += 1
         moment_ms = max(moment_ms, self.now_ms)
-        heapq.heappush(self._heap, (moment_ms, self._planned, act, arguments))
+        heappush(self._heap, (moment_ms, self._planned, act, arguments))
 
     def after(self, delay_ms: int, act: Callable[..., object], *arguments: object) -> None:
         """Plan it for so many ms from now."""
-        self.at(self.now_ms + delay_ms, act, *arguments)
+        self._planned += 1
+        heappush(self._heap, (self.now_ms + delay_ms, self._planned, act, arguments))
 
     def run(self, until_ms: int) -> None:
         """Handle everything that is planned up to a moment, and what that plans."""
         heap = self._heap
         while heap and heap[0][0] <= until_ms:
-            self.now_ms, _, act, arguments = heapq.heappop(heap)
+            self.now_ms, _, act, arguments = heappop(heap)
             self.count += 1
             act(*arguments)
         self.now_ms = max(self.now_ms, until_ms)

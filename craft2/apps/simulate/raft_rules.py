@@ -8,15 +8,26 @@ that broke the rule is the last one.
     leader append-only      a leader never cuts or changes its own log
     log matching            two logs with an entry of one index and term agree in it, and in the
                             term of the one before; by induction, in everything up to there
-    leader completeness     who is elected has every committed entry
+    leader completeness     who leads a term has every entry that was committed in an earlier one
     state machine safety    no two servers apply different entries at one index
     monotonic commit        a server's commit index never falls, but by a restart
     promises kept           a restart does not fall behind a term or a vote that was told to others
+
+And three that are how the paper keeps these. Breaking them is harmless most of the time, and costs
+data at the next crash; so they are looked for where they are broken:
+
+    own term                a leader counts none but entries of its own term (5.4.2, figure 8)
+    a majority's disks      what is committed is on the disks of a majority (5.1, 5.3)
+    one change at a time    members change again when the last change is committed (thesis, 4.1),
+                            and in a new term when an entry of that is (Ongaro to raft-dev, 2015)
 """
 
 from __future__ import annotations
 
-from phase3_raft.raft.messages import AnyMessage, Entry, Vote
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from phase3_raft.raft.messages import AnyMessage, Entry, EntryKind, RequestVote, Snapshot, Vote
 from phase3_raft.raft.server import RaftServer
 from phase3_raft.raft.state import Role
 
@@ -29,12 +40,24 @@ class Broken(AssertionError):
         self.rule, self.what = rule, what
 
 
-class Rules:
-    """See the module. Invariant: `committed` is the one true log, as far as anybody knows it."""
+class Holder(Protocol):
+    """A disk, as far as a rule is about it."""
 
-    def __init__(self) -> None:
+    def has(self, entry: Entry) -> bool:
+        """Whether it holds this entry, as it is or in a snapshot."""
+
+
+class Rules:
+    """See the module. disks: the servers'; without them the last three rules are not looked at.
+
+    Invariant: `committed` is the one true log, as far as anybody knows it.
+    """
+
+    def __init__(self, disks: Mapping[int, Holder] | None = None) -> None:
+        self._disks = disks or {}
         self.committed: dict[int, Entry] = {}
         self.elections = 0
+        self._committed_in: dict[int, int] = {}  # index -> the term in which that happened
         self._leaders: dict[int, int] = {}  # term -> who
         self._entries: dict[tuple[int, int], tuple[int, bytes]] = {}  # (index, term) -> what
         self._commit: dict[int, int] = {}  # server -> its commit index
@@ -44,21 +67,46 @@ class Rules:
 
     def look(self, server: RaftServer) -> None:
         """After every event, at the server that it happened to."""
-        log, who = server.log, server.id
+        who, committed = server.id, server.log.committed
         if server.role is Role.LEADER:
             self._look_at_leader(server)
-        if log.committed < self._commit.get(who, 0):
+        before = self._commit.get(who, 0)
+        if committed < before:
+            raise Broken("monotonic commit", f"server {who} went back from {before} to {committed}")
+        if committed > before:
+            self._look_at_committed(server, before)
+            self._commit[who] = committed
+
+    def _look_at_committed(self, server: RaftServer, before: int) -> None:
+        log, who = server.log, server.id
+        counts = self._disks and server.role is Role.LEADER
+        if counts and log.term_at(log.committed) != server.term:
             raise Broken(
-                "monotonic commit",
-                f"server {who} went back from {self._commit[who]} to {log.committed}",
+                "own term",
+                f"server {who} leads term {server.term} and counts entry {log.committed} of term "
+                f"{log.term_at(log.committed)}",
             )
-        for entry in log.between(max(self._commit.get(who, 0), log.snapshot.index), log.committed):
+        for entry in log.between(max(before, log.snapshot.index), log.committed):
+            if entry.index not in self.committed:
+                self._look_on_disks(server, entry)
             known = self.committed.setdefault(entry.index, entry)
+            self._committed_in.setdefault(entry.index, server.term)
             if known != entry:
                 raise Broken(
-                    "state machine safety", f"server {who} commits {entry}, and {known} was"
+                    "state machine safety",
+                    f"server {who} commits {_named(entry)}, and {_named(known)} was committed",
                 )
-        self._commit[who] = log.committed
+
+    def _look_on_disks(self, server: RaftServer, entry: Entry) -> None:
+        voters = server.members.voters
+        disks = self._disks
+        holders = [voter for voter in voters if voter in disks and disks[voter].has(entry)]
+        if disks and len(holders) < server.members.majority:
+            raise Broken(
+                "a majority's disks",
+                f"server {server.id} commits {_named(entry)}, and of {list(voters)} only {holders} "
+                "have it on disk",
+            )
 
     def _look_at_leader(self, server: RaftServer) -> None:
         who, term, log = server.id, server.term, server.log
@@ -77,14 +125,18 @@ class Rules:
 
     def _look_for_all_committed(self, server: RaftServer) -> None:
         for index, entry in self.committed.items():
-            if index > server.log.snapshot.index and server.log.term_at(index) != entry.term:
+            earlier = self._committed_in[index] < server.term  # else it slept
+            here = index <= server.log.snapshot.index or server.log.term_at(index) == entry.term
+            if earlier and not here:
                 raise Broken(
                     "leader completeness",
-                    f"server {server.id} leads term {server.term} without {entry}",
+                    f"server {server.id} leads term {server.term} without {_named(entry)}",
                 )
 
-    def wrote(self, server: RaftServer, entries: list[Entry]) -> None:
+    def wrote(self, server: RaftServer, entries: Sequence[Entry]) -> None:
         """A server has put these entries into its log."""
+        if self._disks:
+            self._look_at_changes(server, entries)
         for entry in entries:
             before = server.log.term_at(entry.index - 1) or 0
             if entry.index == server.log.snapshot.index + 1:
@@ -93,9 +145,32 @@ class Rules:
             if known != (before, entry.data):
                 raise Broken(
                     "log matching",
-                    f"server {server.id} has {entry} behind term {before}; elsewhere it is "
-                    f"{known[1]!r} behind term {known[0]}",
+                    f"server {server.id} has {_named(entry)} as {entry.data!r} behind term "
+                    f"{before}; elsewhere it is {known[1]!r} behind term {known[0]}",
                 )
+
+    def _look_at_changes(self, server: RaftServer, entries: Sequence[Entry]) -> None:
+        changes = server.log.members
+        if len(changes) > 2 and changes[-2][0] not in self.committed:
+            raise Broken(
+                "one change at a time",
+                f"server {server.id} has changes of members at {changes[-2][0]} and "
+                f"{changes[-1][0]}, and the first one is not committed",
+            )
+        term, committed = server.term, server.log.committed
+        if server.role is not Role.LEADER or server.log.term_at(committed) == term:
+            return
+        for entry in entries:
+            if entry.kind == EntryKind.MEMBERS and entry.term == term:
+                raise Broken(
+                    "one change at a time",
+                    f"leader {server.id} changes the members in {_named(entry)}, and has committed "
+                    f"nothing of this term, but up to {committed}",
+                )
+
+    def installed(self, server: RaftServer, snapshot: Snapshot) -> None:
+        """A leader's snapshot takes the place of entries: what stays must go on behind it."""
+        self.wrote(server, server.log.between(snapshot.index, snapshot.index + 1))
 
     def sends(self, message: AnyMessage) -> None:
         """A message leaves: what it says is a promise."""
@@ -108,10 +183,12 @@ class Rules:
                 if chosen != message.to:
                     raise Broken(
                         "promises kept",
-                        f"server {who} voted for {chosen} and for {message.to} in {message.term}",
+                        f"server {who} votes for {chosen} and {message.to} in term {message.term}",
                     )
-        elif getattr(message, "pre", False):
-            return
+        elif isinstance(message, RequestVote):
+            if message.pre:
+                return
+            self._told_vote.setdefault((who, message.term), who)
         self._told_term[who] = max(self._told_term.get(who, 0), message.term)
 
     def restarted(self, server: RaftServer) -> None:
@@ -121,5 +198,16 @@ class Rules:
             raise Broken(
                 "promises kept", f"server {server.id} restarts in term {server.term} after {told}"
             )
+        voted = self._told_vote.get((server.id, server.term))
+        if voted is not None and server.voted_for != voted:
+            raise Broken(
+                "promises kept",
+                f"server {server.id} has voted for {voted} in term {server.term}, and restarts "
+                f"with a vote for {server.voted_for}",
+            )
         self._commit[server.id] = server.log.committed
         self._led.pop(server.id, None)
+
+
+def _named(entry: Entry) -> str:
+    return f"entry {entry.index} of term {entry.term}"

@@ -1,115 +1,56 @@
 """A Raft cluster of pure cores in virtual time: disks, network, clients, and what goes wrong.
 
 One seed decides everything. Faults come until `CALM_MS`; then they stop, and the cluster has to
-make progress. After every event the rules of `raft_rules` are checked, at the end what the clients
-were told.
+make progress within bounded time; then clients fall silent, the leader crashes once more, and the
+next one must be able to answer a read although nobody writes. After every event the rules of
+`raft_rules` are checked, at the end what the clients were told.
+
+Which faults come, and how often, differs from seed to seed: some see nothing but partitions, some
+everything at once. That finds more than giving every seed the average.
 
 >>> world = World(seed=1, nodes=3)
 >>> world.run()
 >>> world.rules.elections > 0, len(world.history) > 100
 (True, True)
+
+Source: Groce and others, "Swarm Testing" (2012), for faults that differ from run to run.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from zlib import crc32
 
-import msgspec
-
-from craft2.apps.simulate.linear import Operation, check_list, check_register
-from craft2.apps.simulate.raft_rules import Broken, Rules
+from craft2.apps.simulate.disk_and_state import Disk
+from craft2.apps.simulate.raft_faults import FAULTS, SWARM
+from craft2.apps.simulate.raft_nodes import Nodes
+from craft2.apps.simulate.raft_rules import Broken
+from craft2.sim.drift import DriftingClock
 from craft2.sim.network import Network, Weather
 from craft2.sim.timeline import Timeline
-from phase3_raft.raft.log import RaftLog
-from phase3_raft.raft.messages import (
-    AnyMessage,
-    Entry,
-    EntryKind,
-    HardState,
-    Members,
-    RaftError,
-    Ready,
-    Snapshot,
-)
+from phase3_raft.raft.messages import AnyMessage, RaftError
 from phase3_raft.raft.server import RaftServer
-from phase3_raft.raft.state import NotLeader, RaftConfig, Role
+from phase3_raft.raft.state import Role
 
-CALM_MS, END_MS = 8_000, 12_000
-CLIENTS, TIMEOUT_MS = 3, 900
-
-
-@dataclass
-class Disk:
-    """What survives a crash. `torn`: a write that a crash interrupts leaves a part of itself."""
-
-    snapshot: Snapshot
-    hard_state: HardState = field(default_factory=HardState)
-    entries: list[Entry] = field(default_factory=list)
-
-    def write(self, ready: Ready, log: RaftLog, most: int = 2**62) -> None:
-        """Do what `Ready` asks for; `most`: entries that are written before the crash."""
-        if ready.snapshot is not None:
-            kept = log.between(ready.snapshot.index, log.stable)
-            self.snapshot, self.entries = ready.snapshot, list(kept)
-        if ready.hard_state is not None:
-            self.hard_state = ready.hard_state
-        if ready.entries and most:
-            first = ready.entries[0].index - self.snapshot.index - 1
-            self.entries[first:] = ready.entries[:most]
-
-    def compact(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot, and drop what it covers."""
-        del self.entries[: snapshot.index - self.snapshot.index]
-        self.snapshot = snapshot
+CALM_MS = 6_000  # faults come until then
+PATIENCE_MS = 8_000  # how long what must happen may take without faults
+CLIENTS, TIMEOUT_MS = 4, 900
+READER = CLIENTS  # one more, that asks only when told to
+# One run of so many, and which, has such a fault; the other ones are as they were without.
+RARELY = {"stall in a read": (4, 3), "leader alone with one": (16, 13)}
+PROGRESS = 10  # entries that are to be committed when faults have ended
+MOST_MESSAGES = 20_000  # of a run; usual are a tenth
 
 
-@dataclass
-class State:
-    """The replicated state machine: a list that grows, and a register."""
-
-    values: list[int] = field(default_factory=list)
-    register: int | None = None
-
-    def apply(self, entry: Entry) -> None:
-        """Carry out one entry."""
-        if entry.kind != EntryKind.COMMAND:
-            return
-        kind, value = msgspec.msgpack.decode(entry.data)
-        if kind == "append":
-            self.values.append(value)
-        else:
-            self.register = value
-
-    def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode((self.values, self.register))
-
-    @classmethod
-    def restored(cls, data: bytes) -> State:
-        """The opposite of `snapshot`."""
-        return cls(*msgspec.msgpack.decode(data)) if data else cls()
-
-
-@dataclass
-class Asking:
-    """An operation that a client waits for."""
-
-    client: int
-    kind: str
-    value: int | None
-    called: float
-    server: int = 0
-    index: int = 0  # of its entry, and
-    term: int = 0
-
-
-class World:
+class World(Nodes):
     """See the module.
 
     server, disk: the classes of the servers and their disks, for planted bugs. traced: whether to
-    keep `digest`, a checksum of everything that arrived anywhere, in order.
+    keep `digest`, a checksum of everything that arrived anywhere, in order. recorded: whether to
+    keep `actions`. without: numbers of faults, in order, that are left out.
     """
 
     def __init__(
@@ -118,301 +59,270 @@ class World:
         nodes: int = 5,
         server: type[RaftServer] = RaftServer,
         disk: type[Disk] = Disk,
+        *,
         traced: bool = False,
+        recorded: bool = False,
+        without: frozenset[int] = frozenset(),
     ) -> None:
+        super().__init__(nodes, server, disk)
         self.digest = 0
-        self._traced = traced
+        self.planned_faults = 0
+        self.faults: list[tuple[int, str]] = []  # (ms, what), in order
+        self.actions = [] if recorded else None
         self.chance = random.Random(seed)
+        self._seed = seed
         self.timeline = Timeline()
         self.network = Network(self.timeline, self.chance, self._arrive)
-        self.rules = Rules()
-        self.members = Members(voters=tuple(range(1, nodes + 1)))
-        self.crashes = 0
-        self.history: list[Operation] = []
-        self._class = server
-        self._disks = {i: disk(Snapshot(members=self.members)) for i in self.members.voters}
-        self._servers: dict[int, RaftServer] = {}
-        self._states: dict[int, State] = {}
+        self.paused: dict[int, list[Callable[[], object]]] = {}  # what waits for its wakening
+        self.clocks = {i: DriftingClock() for i in self.members.voters}
+        self._traced = traced
+        self._without = without
         self._lives = dict.fromkeys(self.members.voters, 0)
-        self._paused: dict[int, list[AnyMessage]] = {}
-        self._crash_at: dict[int, int] = {}  # server -> the step of its next write to crash at
-        self._asking: dict[int, Asking] = {}  # client -> what it waits for
+        self._operation = [0] * CLIENTS  # each client's number of the one it is at
         self._values = 0
-        for server_id in self.members.voters:
-            self._boot(server_id)
+        self._silent = False
 
     def run(self) -> None:
         """Everything. Raises Broken."""
+        try:
+            self._run()
+            self.judge_history()
+        except (RaftError, LookupError) as error:  # some bugs trip over themselves first
+            raise Broken("no error of its own", f"{type(error).__name__}: {error}") from error
+
+    def _run(self) -> None:
+        for server_id in self.members.voters:
+            self.boot(server_id)
         for client in range(CLIENTS):
             self.timeline.after(self.chance.randint(300, 900), self._ask, client)
-        self.timeline.after(self.chance.randint(200, 1_000), self._fault)
-        self.timeline.run(CALM_MS)
+        self._faulty_times()
+        self._go(CALM_MS)
         self._calm()
         before = max(self.rules.committed, default=0)
-        self.timeline.run(END_MS)
-        self._judge(before)
+        self._must(
+            lambda: max(self.rules.committed, default=0) >= before + PROGRESS,
+            f"{PROGRESS} entries are committed within {{}} ms after the last fault",
+        )
+        self._silent = True
+        self._go(self.now_ms + TIMEOUT_MS)
+        for server_id in [i for i, s in self.servers.items() if s.role is Role.LEADER]:
+            self.crash(server_id, self.clock_ms(server_id))
+            self.timeline.after(200, self.boot, server_id)
+        done = self.counts["operations"]
+        self._insist(done)
+        self._must(
+            lambda: self.counts["operations"] > done,
+            "a read is answered, though nobody writes, within {} ms after the leader's crash",
+        )
+
+    def _must(self, done: Callable[[], bool], what: str) -> None:
+        end_ms = self.now_ms + PATIENCE_MS
+        while not done():
+            if self.now_ms >= end_ms:
+                leaders = [i for i, s in self.servers.items() if s.role is Role.LEADER]
+                what = what.format(PATIENCE_MS)
+                raise Broken("liveness", f"it did not happen that {what}; leaders: {leaders}")
+            self._go(self.now_ms + 100)
+
+    def _go(self, until_ms: int) -> None:
+        self.timeline.run(until_ms)
+        self.now_ms = self.timeline.now_ms
+
+    def summary(self) -> Counter[str]:
+        """What happened, and how often."""
+        network = self.network
+        return self.counts + Counter(
+            {
+                "events": self.timeline.count,
+                "elections": self.rules.elections,
+                "commits": len(self.rules.committed),
+                "messages": network.sent,
+                "messages lost": network.lost,
+                "messages doubled": network.doubled,
+                "messages overtaken": network.slowed,
+            }
+        )
 
     # Servers.
 
-    def _boot(self, server_id: int) -> None:
-        disk = self._disks[server_id]
-        log = RaftLog(disk.snapshot, list(disk.entries))
-        server = self._class(
-            server_id,
-            log,
-            disk.hard_state,
-            RaftConfig(max_append_entries=8, max_in_flight=4),
-            random=self.chance.random,
-            now_ms=self.timeline.now_ms,
-        )
-        self._servers[server_id] = server
-        self._states[server_id] = State.restored(disk.snapshot.data)
-        self._lives[server_id] += 1
-        self.rules.restarted(server)
-        self._plan_tick(server_id)
+    def clock_ms(self, server_id: int) -> int:
+        """What a server's clock says."""
+        return self.clocks[server_id].read(self.now_ms)
+
+    def boot(self, server_id: int) -> None:
+        """Start it, if it does not run."""
+        self.now_ms = self.timeline.now_ms
+        if self.start(server_id, self.clock_ms(server_id)):
+            self._lives[server_id] += 1
+            self._plan_tick(server_id)
+
+    def draw(self) -> float:
+        return self.chance.random()
+
+    def gone(self, server_id: int) -> None:
+        super().gone(server_id)
+        self.paused.pop(server_id, None)
 
     def _plan_tick(self, server_id: int) -> None:
-        moment = self._servers[server_id].next_deadline_ms()
+        moment = self.clocks[server_id].when(self.servers[server_id].next_deadline_ms())
         moment = max(moment, self.timeline.now_ms + 1)
         self.timeline.at(moment, self._tick, server_id, self._lives[server_id])
 
     def _tick(self, server_id: int, life: int) -> None:
-        if self._lives[server_id] != life or server_id not in self._servers:
+        server = self.servers.get(server_id)
+        if server is None or self._lives[server_id] != life:
             return
-        if server_id in self._paused:
+        if server_id in self.paused:
             self.timeline.after(20, self._tick, server_id, life)
             return
-        server = self._servers[server_id]
-        if self.timeline.now_ms >= server.next_deadline_ms():
-            server.tick(self.timeline.now_ms)
-            self._pump(server)
-        if server_id in self._servers:
+        self.now_ms = self.timeline.now_ms
+        clock_ms = self.clocks[server_id].read(self.now_ms)
+        if clock_ms >= server.next_deadline_ms():
+            act = self.beat if server.role is Role.LEADER else self.ring
+            act(server_id, clock_ms)
+        if server_id in self.servers:
             self._plan_tick(server_id)
 
+    def writes(self, server_id: int) -> None:
+        self.timeline.after(
+            self.chance.randint(1, 30), self._written, server_id, self._lives[server_id]
+        )
+
+    def _written(self, server_id: int, life: int) -> None:
+        if server_id in self.paused:
+            self.timeline.after(20, self._written, server_id, life)
+        elif self._lives[server_id] == life:
+            self.now_ms = self.timeline.now_ms
+            self.written(server_id, self.clock_ms(server_id))
+
+    # Messages.
+
+    def carry(self, message: AnyMessage) -> None:
+        self.network.send(message.sender, message.to, message)
+        if self.network.sent > MOST_MESSAGES:
+            raise Broken(
+                "liveness",
+                f"{self.network.sent} messages in {self.now_ms} ms: servers talk in circles",
+            )
+
     def _arrive(self, to: int, message: AnyMessage) -> None:
+        self.now_ms = now_ms = self.timeline.now_ms
         if self._traced:
-            self.digest = crc32(f"{self.timeline.now_ms} {message}".encode(), self.digest)
-        server = self._servers.get(to)
-        if server is None:
-            return
-        if to in self._paused:
-            self._paused[to].append(message)
-            return
-        server.step(message, self.timeline.now_ms)
-        self._pump(server)
-
-    def _pump(self, server: RaftServer) -> None:
-        """Do what there is to do, as a driver does; it may crash between any two steps."""
-        self.rules.look(server)
-        while (ready := server.ready()) is not None:
-            step = self._crash_at.pop(server.id, None)
-            self._send(ready.early)
-            if step == 0:
-                return self._crash(server.id)
-            disk = self._disks[server.id]
-            self.rules.wrote(server, list(ready.entries))
-            if step == 1:
-                disk.write(ready, server.log, self.chance.randint(0, len(ready.entries)))
-                return self._crash(server.id)
-            disk.write(ready, server.log)
-            if step == 2:
-                return self._crash(server.id)
-            self._send(ready.messages)
-            if step == 3:
-                return self._crash(server.id)
-            self._apply(server, ready)
-            server.advance(ready)
-            self.rules.look(server)
-            self._maybe_compact(server)
-        return None
-
-    def _send(self, messages: Sequence[AnyMessage]) -> None:
-        for message in messages:
-            self.rules.sends(message)
-            self.network.send(message.sender, message.to, message)
-
-    def _apply(self, server: RaftServer, ready: Ready) -> None:
-        state = self._states[server.id]
-        if ready.snapshot is not None:
-            state = self._states[server.id] = State.restored(ready.snapshot.data)
-        for entry in ready.committed:
-            state.apply(entry)
-            for client, asking in list(self._asking.items()):
-                if (asking.server, asking.index) == (server.id, entry.index):
-                    ok = asking.term == entry.term
-                    self._answered(client, asking.value if ok else None, ok=ok)
-        for read in ready.reads:
-            self._reads_done(server, read.context, read.index)
-
-    def _reads_done(self, server: RaftServer, asking: object, index: int | None) -> None:
-        if not isinstance(asking, Asking) or self._asking.get(asking.client) is not asking:
-            return
-        client = asking.client
-        if index is None:
-            self._answered(client, None, ok=False)
-        elif asking.kind == "list":
-            self._answered(client, None, ok=True, seen=tuple(self._states[server.id].values))
+            self.digest = crc32(f"{now_ms} {message}".encode(), self.digest)
+        if to in self.paused:
+            self.paused[to].append(partial(self._arrive, to, message))
         else:
-            self._answered(client, self._states[server.id].register, ok=True)
+            self.deliver(to, self.clocks[to].read(now_ms), message)
 
-    def _maybe_compact(self, server: RaftServer) -> None:
-        log = server.log
-        if log.applied > log.snapshot.index + 40:
-            snapshot = server.compact(log.applied, self._states[server.id].snapshot())
-            self._disks[server.id].compact(snapshot)
+    def pause(self, server_id: int) -> None:
+        """Let it stand still; what arrives waits."""
+        self.paused.setdefault(server_id, [])
 
-    def _crash(self, server_id: int) -> None:
-        self.crashes += 1
-        del self._servers[server_id]
-        self._paused.pop(server_id, None)
-        self._crash_at.pop(server_id, None)
+    def wake(self, server_id: int) -> None:
+        """It goes on."""
+        for act in self.paused.pop(server_id, []):
+            act()
 
     # Clients.
 
     def _ask(self, client: int) -> None:
         """A client begins an operation, at whichever server."""
+        if self._silent:
+            return
+        self._operation[client] += 1
         kind = self.chance.choice(("append", "append", "write", "list", "read"))
         self._values += 1
         value = self._values if kind in ("append", "write") else None
-        asking = Asking(client, kind, value, self.timeline.now_ms)
-        self._asking[client] = asking
-        self.timeline.after(TIMEOUT_MS, self._give_up, client, asking)
-        self._try(asking)
+        number = self._operation[client]
+        self.timeline.after(TIMEOUT_MS, self._tire, client, number)
+        self._try(client, number, kind, value, self.timeline.now_ms)
 
-    def _try(self, asking: Asking) -> None:
-        if self._asking.get(asking.client) is not asking:
+    def _try(self, client: int, number: int, kind: str, value: int | None, called_ms: int) -> None:
+        if self._operation[client] != number:
             return
-        server = self._servers.get(self.chance.choice(self.members.voters))
-        try:
-            if server is None or server.id in self._paused:
-                raise NotLeader("it does not answer", None)
-            if asking.value is None:
-                server.read(asking)
-            else:
-                asking.index = server.propose([msgspec.msgpack.encode((asking.kind, asking.value))])
-                asking.server, asking.term = server.id, server.term
-        except RaftError:
-            self.timeline.after(self.chance.randint(5, 40), self._try, asking)
+        to = self.chance.choice(self.members.voters)
+        if to in self.paused:
+            self.paused[to].append(
+                partial(self._try_at, to, client, number, kind, value, called_ms)
+            )
         else:
-            self._pump(server)
+            self._try_at(to, client, number, kind, value, called_ms)
 
-    def _answered(
-        self, client: int, value: int | None, *, ok: bool, seen: tuple[int, ...] = ()
+    def _try_at(
+        self, to: int, client: int, number: int, kind: str, value: int | None, called_ms: int
     ) -> None:
-        asking = self._asking.pop(client)
-        now = self.timeline.now_ms
-        if ok:
-            done = Operation(asking.kind, value, asking.called, now, seen)
-            self.history.append(done)
-        elif asking.value is not None:  # lost, or not: nobody knows
-            self.history.append(Operation(asking.kind, asking.value, asking.called))
+        if self._operation[client] != number:
+            return
+        self.now_ms = self.timeline.now_ms
+        fillers = self.chance.choice((0, 0, 0, 1, 10))
+        if not self.ask(to, self.clock_ms(to), client, kind, value, called_ms, fillers):
+            wait_ms = self.chance.randint(5, 40)
+            self.timeline.after(wait_ms, self._try, client, number, kind, value, called_ms)
+
+    def answered(self, client: int) -> None:
+        if client == READER:
+            return
+        self._operation[client] += 1
         self.timeline.after(self.chance.randint(1, 60), self._ask, client)
 
-    def _give_up(self, client: int, asking: Asking) -> None:
-        if self._asking.get(client) is asking:
-            self._answered(client, None, ok=False)
+    def _tire(self, client: int, number: int) -> None:
+        if self._operation[client] == number:
+            self.give_up(client)
+            self.answered(client)
+
+    def read_at(self, server_id: int) -> bool:
+        """One more client reads at this server, now, and forgets what it had asked before."""
+        self.now_ms = now_ms = self.timeline.now_ms
+        self.timeline.after(TIMEOUT_MS, self.give_up, READER)
+        return self.ask(server_id, self.clock_ms(server_id), READER, "list", None, now_ms, 0)
+
+    def _insist(self, done: int) -> None:
+        """Ask for a read, again and again, until there have been more operations than `done`."""
+        self.now_ms = self.timeline.now_ms
+        if self.counts["operations"] == done:
+            if not self.asking:
+                to = self.chance.choice(self.members.voters)
+                self.ask(to, self.clock_ms(to), 0, "list", None, self.now_ms, 0)
+            self.timeline.after(20, self._insist, done)
 
     # What goes wrong.
 
-    def _fault(self) -> None:
-        if self.timeline.now_ms >= CALM_MS:
-            return
+    def _faulty_times(self) -> None:
         chance = self.chance
-        act = chance.choice(
-            (self._fault_crash, self._fault_crash, self._fault_boot, self._fault_cut,
-             self._fault_weather, self._fault_pause, self._fault_heal, self._fault_members)
-        )  # fmt: skip
-        act()
-        self.timeline.after(chance.randint(20, 700), self._fault)
+        weights = [chance.choice((0, 1, 1, 3)) for _ in SWARM]
+        if not any(weights):
+            weights = [1] * len(SWARM)
+        slowest = chance.choice((150, 400, 700))
+        now_ms = chance.randint(20, slowest)
+        while now_ms < CALM_MS:
+            (name,) = chance.choices(list(SWARM), weights)
+            self._plan_fault(now_ms, name, chance.random())
+            now_ms += chance.randint(20, slowest)
+        for name, (runs, which) in RARELY.items():
+            if self._seed % runs == which:
+                own = random.Random(f"{name.split()[0]} {self._seed}")
+                when_ms = own.randint(CALM_MS // 8, CALM_MS * 5 // 8)
+                self._plan_fault(when_ms, name, own.random())
 
-    def _fault_crash(self) -> None:
-        if self._servers:
-            victim = self.chance.choice(sorted(self._servers))
-            if self.chance.random() < 0.7:  # in the middle of its next write
-                self._crash_at[victim] = self.chance.randint(0, 3)
-            else:
-                self._crash(victim)
-            self.timeline.after(self.chance.randint(50, 1_500), self._boot_if_down, victim)
+    def _plan_fault(self, at_ms: int, name: str, seed: float) -> None:
+        if self.planned_faults not in self._without:
+            self.timeline.at(at_ms, self._fault, name, seed)
+        self.planned_faults += 1
 
-    def _boot_if_down(self, server_id: int) -> None:
-        if server_id not in self._servers:
-            self._boot(server_id)
-
-    def _fault_boot(self) -> None:
-        for server_id in self.members.voters:
-            self._boot_if_down(server_id)
-
-    def _fault_cut(self) -> None:
-        some = {i for i in self.members.voters if self.chance.random() < 0.5}
-        others = set(self.members.voters) - some
-        self.network.cut(sorted(some), sorted(others), one_way=self.chance.random() < 0.3)
-
-    def _fault_weather(self) -> None:
-        self.network.weather = Weather(
-            lost=self.chance.choice((0.0, 0.02, 0.2)),
-            doubled=self.chance.choice((0.0, 0.1)),
-            slow=self.chance.choice((0.0, 0.1, 0.5)),
-        )
-
-    def _fault_pause(self) -> None:
-        running = sorted(self._servers.keys() - self._paused.keys())
-        if running:
-            victim = self.chance.choice(running)
-            self._paused[victim] = []
-            self.timeline.after(self.chance.randint(50, 1_500), self._wake, victim)
-
-    def _wake(self, server_id: int) -> None:
-        for message in self._paused.pop(server_id, []):
-            self._arrive(server_id, message)
-
-    def _fault_heal(self) -> None:
-        self.network.heal()
-
-    def _fault_members(self) -> None:
-        """A leader takes a voter out, or back in, or hands over."""
-        for server in self._servers.values():
-            if server.role is not Role.LEADER or server.id in self._paused:
-                continue
-            now = server.members
-            one = self.chance.choice(self.members.voters)
-            try:
-                if self.chance.random() < 0.3:
-                    server.transfer(one)
-                elif one not in now.voters:
-                    server.change_members(Members((*now.voters, one)))
-                elif len(now.voters) > len(self.members.voters) - 1:
-                    server.change_members(Members(tuple(v for v in now.voters if v != one)))
-            except RaftError:
-                continue
-            self._pump(server)
-            return
+    def _fault(self, name: str, seed: float) -> None:
+        """Whatever a fault draws it draws for itself: the others are the same without it."""
+        self.now_ms = self.timeline.now_ms
+        what = FAULTS[name](self, random.Random(seed))
+        if what is not None:
+            self.counts[name] += 1
+            self.faults.append((self.now_ms, what))
 
     def _calm(self) -> None:
-        """All faults end."""
+        """All faults end; clocks stay as wrong as they are, and disks as slow."""
         self.network.heal()
         self.network.weather = Weather()
-        for server_id in sorted(self._paused):
-            self._wake(server_id)
-        self._crash_at.clear()
-        self._fault_boot()
-
-    # The end.
-
-    def _judge(self, before: int) -> None:
-        leaders = [s.id for s in self._servers.values() if s.role is Role.LEADER]
-        now = max(self.rules.committed, default=0)
-        if not leaders or now < before + 10:
-            raise Broken(
-                "liveness",
-                f"{END_MS - CALM_MS} ms after the last fault there are {len(leaders)} leaders, "
-                f"and {now - before} new entries",
-            )
-        open_ops = [
-            Operation(a.kind, a.value, a.called)
-            for a in self._asking.values()
-            if a.value is not None
-        ]
-        for check in (check_list, check_register):
-            wrong = check([*self.history, *open_ops])
-            if wrong is not None:
-                raise Broken("linearizability", wrong)
+        for server_id in sorted(self.paused):
+            self.wake(server_id)
+        for server_id in self.members.voters:
+            self.spare(server_id, self.clock_ms(server_id))
+            self.boot(server_id)

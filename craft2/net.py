@@ -1,0 +1,228 @@
+"""The network, as an argument: everything that listens or connects does it through a `Net`.
+
+`RealNet` is TCP, by asyncio's streams. A simulated network gives the same two objects for a
+connection, so what is written against them runs on virtual time unmodified.
+
+>>> import asyncio
+>>> async def echo(reader: Reader, writer: Writer) -> None:
+...     writer.write(await reader.read(100))
+...     writer.close()
+>>> async def main() -> bytes:
+...     tasks = []  # whoever listens keeps its tasks: the event loop does not
+...     serve = lambda *ends: tasks.append(asyncio.ensure_future(echo(*ends)))
+...     listener = await RealNet().listen(Address("127.0.0.1", 0), serve)
+...     reader, writer = await RealNet().connect(listener.address)
+...     writer.write(b"hello")
+...     answer = await reader.read(100)
+...     writer.close()
+...     listener.close()
+...     return answer
+>>> asyncio.run(main())
+b'hello'
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from craft2.errors import Craft2Error
+
+BACKLOG = 4_096  # connections that may wait to be accepted
+ACCEPTED_AT_ONCE = 16  # of them, before anything else is done
+MAX_CONNECTIONS = 1_000  # that one listener holds
+FULL_S = 10.0  # it says no more often that it is full
+BUFFER_BYTES = 256 * 1024  # what a reader holds before the sender has to wait
+UNACKNOWLEDGED_MS = 3_000  # see `_prepare`
+
+
+class NetError(Craft2Error):
+    """An address that cannot be had, or is none."""
+
+
+class Address(NamedTuple):
+    """Where somebody listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """`host:port` as an Address. Raises NetError.
+
+    >>> parse_address("127.0.0.1:9092")
+    Address(host='127.0.0.1', port=9092)
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise NetError(f"the address {text!r}", "give host:port, such as 127.0.0.1:9092")
+    return Address(host, int(port))
+
+
+class Reader(Protocol):
+    """What the other end sends. asyncio's StreamReader is one."""
+
+    async def read(self, n: int = -1) -> bytes:
+        """Up to `n` bytes, as soon as there are some; none at the end. Raises OSError."""
+
+
+class Writer(Protocol):
+    """What the other end is sent. asyncio's StreamWriter is one."""
+
+    def write(self, data: bytes) -> None: ...
+
+    async def drain(self) -> None:
+        """Wait until not too much is waiting to be sent. Raises OSError."""
+
+    def close(self) -> None:
+        """Close both directions, once what was written is on its way."""
+
+
+Serve = Callable[[Reader, Writer], object]  # called, not awaited, for each new connection
+Full = Callable[[int], object]  # called with how many connections were refused by now
+
+
+class Listener(Protocol):
+    """A place where connections come in."""
+
+    address: Address  # the port is the one that was got, if 0 was asked for
+
+    def close(self) -> None: ...
+
+
+class Net(Protocol):
+    """What the packages may ask of a network."""
+
+    async def listen(
+        self,
+        address: Address,
+        serve: Serve,
+        *,
+        max_connections: int = MAX_CONNECTIONS,
+        full: Full | None = None,
+    ) -> Listener:
+        """Accept connections; port 0 is any that is free. Raises NetError.
+
+        max_connections: one more is hung up on at once. Each needs an open file, of which a process
+        has so many (`raise_file_limit`): with a bound each, no listener takes another one's.
+        full: told that it happens, every `FULL_S` at most.
+        """
+
+    async def connect(self, address: Address) -> tuple[Reader, Writer]:
+        """Raises OSError if nobody listens there."""
+
+
+class _RealListener:
+    """Invariant: open is how many connections were given to `serve` and are not closed."""
+
+    def __init__(self, serve: Serve, max_connections: int, full: Full | None) -> None:
+        self.serve, self.open, self._refused = serve, 0, 0
+        self._max, self._full = max_connections, full
+        self._silent_until = 0.0
+
+    def begin(self, server: asyncio.Server) -> None:
+        self._server = server
+        host, port, *_ = server.sockets[0].getsockname()
+        self.address = Address(host, port)
+
+    def has_room(self) -> bool:
+        """Whether one more may come; if not, it is counted."""
+        if self.open < self._max:
+            return True
+        self._refused += 1
+        now = asyncio.get_running_loop().time()
+        if self._full is not None and now >= self._silent_until:
+            self._silent_until = now + FULL_S
+            self._full(self._refused)
+        return False
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class _Accepted(asyncio.StreamReaderProtocol):
+    """A connection that has come in: asyncio's streams, counted."""
+
+    def __init__(self, listener: _RealListener) -> None:
+        super().__init__(asyncio.StreamReader(limit=BUFFER_BYTES), self._serve)
+        self._listener, self._counted = listener, False
+
+    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _prepare(writer)
+        self._listener.serve(reader, writer)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not self._listener.has_room():
+            transport.close()
+            return
+        self._listener.open += 1
+        self._counted = True
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._listener.open -= self._counted
+        super().connection_lost(exc)
+
+
+class RealNet:
+    """TCP."""
+
+    async def listen(
+        self,
+        address: Address,
+        serve: Serve,
+        *,
+        max_connections: int = MAX_CONNECTIONS,
+        full: Full | None = None,
+    ) -> Listener:
+        listener = _RealListener(serve, max_connections, full)
+        try:
+            # asyncio accepts as many at once as may wait. So that is few for it, or in a burst all
+            # files would be gone before the first one is counted; for the system it is many.
+            server = await asyncio.get_running_loop().create_server(
+                lambda: _Accepted(listener), *address, backlog=ACCEPTED_AT_ONCE
+            )
+            for one in server.sockets:
+                with socket.fromfd(one.fileno(), one.family, one.type) as same:
+                    same.listen(BACKLOG)
+        except OSError as error:
+            raise NetError(
+                f"cannot listen at {address}: {error.strerror or error}",
+                "choose a free port of this machine, or end the program that has it",
+            ) from error
+        listener.begin(server)
+        return listener
+
+    async def connect(self, address: Address) -> tuple[Reader, Writer]:
+        reader, writer = await asyncio.open_connection(
+            address.host, address.port, limit=BUFFER_BYTES
+        )
+        _prepare(writer)
+        return reader, writer
+
+
+def _prepare(writer: asyncio.StreamWriter) -> None:
+    """Give a connection up when what was sent is not acknowledged for some seconds.
+
+    Otherwise, after a time in which nothing got through, the system waits as long again before it
+    tries once more. Linux only: see TCP_USER_TIMEOUT in tcp(7).
+    """
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)
+    connection = writer.get_extra_info("socket")
+    if option is not None and connection is not None:
+        connection.setsockopt(socket.IPPROTO_TCP, option, UNACKNOWLEDGED_MS)
+
+
+def raise_file_limit() -> int:
+    """Let this process have as many open files as it may, where usually 1,024 are allowed at first;
+    returns how many. Each connection is one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else hard  # macOS allows no endless ones
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted

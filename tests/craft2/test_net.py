@@ -1,0 +1,99 @@
+"""A listener holds so many connections and no more, also in a burst, and says so once a while."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+import subprocess
+import sys
+
+from craft2.net import Address, RealNet, raise_file_limit
+
+NOWHERE = Address("127.0.0.1", 0)
+
+
+def test_one_connection_too_many_is_hung_up_on_and_told_once_and_there_is_room_again():
+    async def main():
+        served, told = [], []
+        listener = await RealNet().listen(
+            NOWHERE, lambda *ends: served.append(ends), max_connections=2, full=told.append
+        )
+        first, second = [await RealNet().connect(listener.address) for _ in range(2)]
+        for _ in range(3):
+            reader, writer = await RealNet().connect(listener.address)
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read(1) == b""
+            writer.close()
+        assert (len(served), told) == (2, [1])
+        first[1].close()
+        served[0][1].close()
+        while len(served) < 3:
+            _, writer = await RealNet().connect(listener.address)
+            await asyncio.sleep(0.002)
+            writer.close()
+        served[1][1].write(b"still here")
+        assert await second[0].read(100) == b"still here"
+        second[1].close()
+        for _, writer in served:
+            writer.close()
+        listener.close()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+SERVER = """if True:
+    import asyncio, resource, sys
+    from craft2.net import Address, RealNet
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+    served = []
+    def serve(reader, writer):
+        served.append(writer)
+        writer.write(b"welcome")
+    async def main():
+        at = Address("127.0.0.1", 0)
+        full = await RealNet().listen(at, serve, max_connections=20)
+        other = await RealNet().listen(at, serve, max_connections=20)
+        print(full.address.port, other.address.port, flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    asyncio.run(main())
+"""
+
+
+def test_a_burst_leaves_files_for_the_other_listener_and_standard_error_empty():
+    """asyncio alone accepts 4,096 at once, and 100 tracebacks say that it has no files left."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with contextlib.ExitStack() as stack:
+        ports = [int(port) for port in process.stdout.readline().split()]
+        burst = []
+        for _ in range(400):
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", ports[0]))
+            burst.append(one)
+        with socket.create_connection(("127.0.0.1", ports[1]), 10) as other:
+            assert other.recv(100) == b"welcome"
+        said = []
+        for one in burst:
+            one.settimeout(10)
+            with contextlib.suppress(ConnectionError):
+                said.append(one.recv(100))
+        _, errors = process.communicate("")
+    assert said.count(b"welcome") == 20
+    assert errors == ""
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_it_may_be():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+        assert raise_file_limit() == resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 200
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
