@@ -1,0 +1,148 @@
+"""`craft2 broker`: run a broker that Kafka's clients accept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from craft2.errors import Craft2Error
+
+
+class BadBrokerFile(Craft2Error):
+    """A broker.yaml that cannot be used."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to `app`."""
+    app.command()(broker)
+
+
+def _take_from_file(context: typer.Context, path: Path | None) -> Path | None:
+    """Make what the file says the defaults of the options: flags and the environment go first."""
+    if path is not None:
+        known = {str(one.name) for one in context.command.params} - {"config", "with_stdin"}
+        context.default_map = read_settings(path, known)
+    return path
+
+
+def read_settings(path: Path, known: set[str]) -> dict[str, Any]:
+    """The settings in a broker.yaml, by the names of the options. Raises BadBrokerFile."""
+    import msgspec
+
+    try:
+        found = msgspec.yaml.decode(path.read_bytes(), type=dict[str, Any])
+    except (OSError, ValueError) as error:
+        raise BadBrokerFile(
+            f"{str(path)!r} cannot be read: {error}", "write lines such as `port: 9092`"
+        ) from error
+    settings = {name.replace("-", "_"): value for name, value in found.items()}
+    unknown = sorted(set(settings) - known)
+    if unknown:
+        names = ", ".join(sorted(name.replace("_", "-") for name in known))
+        raise BadBrokerFile(
+            f"{str(path)!r} sets {', '.join(unknown)}, which no broker has", f"take from: {names}"
+        )
+    return settings
+
+
+def broker(
+    data_dir: Annotated[
+        Path,
+        typer.Option(envvar="CRAFT2_DATA_DIR", help="Where topics, groups and metadata are kept."),
+    ],
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="CRAFT2_CONFIG",
+            callback=_take_from_file,
+            is_eager=True,
+            help="A broker.yaml with these options, `port: 9092`. Flags and variables go first.",
+        ),
+    ] = None,
+    port: Annotated[
+        int,
+        typer.Option(
+            envvar="CRAFT2_PORT", min=0, max=65535, help="Where it listens; 0: any free port."
+        ),
+    ] = 9092,
+    host: Annotated[
+        str, typer.Option(envvar="CRAFT2_HOST", help="The address it listens at.")
+    ] = "127.0.0.1",
+    advertised: Annotated[
+        str | None,
+        typer.Option(
+            envvar="CRAFT2_ADVERTISED",
+            help="host:port that clients are told to connect to; default: where it listens.",
+        ),
+    ] = None,
+    broker_id: Annotated[
+        int, typer.Option(envvar="CRAFT2_BROKER_ID", min=0, help="Its number in the cluster.")
+    ] = 1,
+    rack: Annotated[
+        str | None, typer.Option(envvar="CRAFT2_RACK", help="Where it stands, for its clients.")
+    ] = None,
+    partitions: Annotated[
+        int,
+        typer.Option(
+            envvar="CRAFT2_PARTITIONS",
+            min=1,
+            help="Of a topic that nobody said otherwise about.",
+        ),
+    ] = 1,
+    auto_create: Annotated[
+        bool,
+        typer.Option(
+            envvar="CRAFT2_AUTO_CREATE",
+            help="Make topics that clients use without having made them.",
+        ),
+    ] = True,
+    max_connections: Annotated[
+        int,
+        typer.Option(
+            envvar="CRAFT2_MAX_CONNECTIONS", min=1, help="One more is hung up on at once."
+        ),
+    ] = 10_000,
+    retention_check_s: Annotated[
+        float,
+        typer.Option(
+            envvar="CRAFT2_RETENTION_CHECK_S", min=0.01, help="Look for old segments so often."
+        ),
+    ] = 300.0,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            envvar="CRAFT2_METRICS_PORT",
+            min=1,
+            max=65535,
+            help="Serve /metrics for Prometheus there.",
+        ),
+    ] = None,
+    with_stdin: Annotated[
+        bool, typer.Option("--with-stdin", help="End when standard input does.")
+    ] = False,
+) -> None:
+    """Run a broker in the foreground: any client of Kafka's can use it.
+
+    Prints `ready HOST:PORT` when it serves. SIGTERM and Ctrl-C end it in good order.
+    """
+    from craft2.apps.broker_process import serve
+    from craft2.net import Address, parse_address
+    from phase3_raft.broker import BrokerConfig
+
+    serve(
+        BrokerConfig(
+            data_dir=str(data_dir),
+            broker_id=broker_id,
+            listen=Address(host, port),
+            advertised=parse_address(advertised) if advertised else None,
+            rack=rack,
+            default_partitions=partitions,
+            auto_create_topics=auto_create,
+            max_connections=max_connections,
+            retention_check_s=retention_check_s,
+        ),
+        metrics=None if metrics_port is None else Address(host, metrics_port),
+        with_stdin=with_stdin,
+    )

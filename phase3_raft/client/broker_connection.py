@@ -1,0 +1,122 @@
+"""A connection to a broker, from the client's side: a request as fields, its reply as a message.
+
+    connection = await BrokerConnection.open(net, address)
+    reply = await connection.ask("metadata", 9, {"topics": None, ...})
+
+Requests may be sent before the replies to former ones have come; a broker answers in order, so the
+next reply is the oldest request's, and its correlation id has to say so.
+
+Source: kafka.apache.org/protocol#protocol_messages; Kafka's `NetworkClient`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from typing import NamedTuple
+
+from kio.schema.index import api_key_map
+
+from craft2.net import Address, Net, Reader, Writer
+from phase3_raft import codec, schemas
+from phase3_raft.codec import BadMessage
+from phase3_raft.connection import Frames
+from phase3_raft.schemas import Fields, Message
+
+_READ_BYTES = 256 * 1024
+_MAX_REPLY_BYTES = 256 * 1024**2
+API_KEYS = {name: key for key, name in api_key_map.items()}
+_API_VERSIONS = API_KEYS["api_versions"]  # its reply has the old head, whatever the version
+
+
+class _Asked(NamedTuple):
+    name: str
+    version: int
+    correlation_id: int
+    reply: asyncio.Future[Message]
+
+
+class BrokerConnection:
+    """See the module. Invariant: `_asked` are the requests without a reply, the oldest first."""
+
+    def __init__(self, reader: Reader, writer: Writer, client_id: str) -> None:
+        self._reader, self._writer = reader, writer
+        self._client_id = client_id.encode()
+        self._asked: deque[_Asked] = deque()
+        self._next_id = 0
+        self._receiving = asyncio.get_running_loop().create_task(self._receive())
+
+    @classmethod
+    async def open(cls, net: Net, address: Address, client_id: str = "craft2") -> BrokerConnection:
+        """Connect. Raises OSError."""
+        return cls(*await net.connect(address), client_id)
+
+    async def ask(self, name: str, version: int, fields: Fields) -> Message:
+        """The reply to a request, of `kio`'s name, with the request's fields.
+
+        Raises OSError if the connection breaks first, BadMessage for a reply that makes no sense.
+        """
+        frame = self._frame(name, version, fields)
+        reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._asked.append(_Asked(name, version, self._next_id, reply))
+        self._writer.write(frame)
+        try:
+            await self._writer.drain()
+            return await reply
+        finally:
+            if not reply.cancel() and not reply.cancelled():
+                reply.exception()  # seen, if `drain` has failed before
+
+    async def tell(self, name: str, version: int, fields: Fields) -> None:
+        """Send a request that has no reply (produce with acks=0). Raises OSError."""
+        self._writer.write(self._frame(name, version, fields))
+        await self._writer.drain()
+
+    def _frame(self, name: str, version: int, fields: Fields) -> bytes:
+        if not self.is_open:
+            raise ConnectionResetError("the connection is closed")
+        self._next_id += 1
+        head = struct.pack(">hhih", API_KEYS[name], version, self._next_id, len(self._client_id))
+        flexible = schemas.is_flexible(name, version)
+        body = schemas.encode(name, version, fields, "request")
+        size = len(head) + len(self._client_id) + flexible + len(body)
+        return struct.pack(">i", size) + head + self._client_id + b"\0" * flexible + body
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request may be sent; false from when the broker has hung up."""
+        return not self._receiving.done()
+
+    async def _receive(self) -> None:
+        frames = Frames(_MAX_REPLY_BYTES)
+        error: Exception = ConnectionResetError("the broker has hung up")
+        try:
+            while data := await self._reader.read(_READ_BYTES):
+                for frame in frames.feed(data):
+                    self._take(frame)
+        except (OSError, BadMessage) as why:
+            error = why
+        finally:
+            self._writer.close()
+            for asked in self._asked:
+                if not asked.reply.done():
+                    asked.reply.set_exception(error)
+            self._asked.clear()
+
+    def _take(self, frame: bytes) -> None:
+        correlation_id, at = codec.read_int32(frame, 0)
+        if not self._asked or self._asked[0].correlation_id != correlation_id:
+            raise BadMessage(f"a reply to request {correlation_id}, which was not next", "")
+        asked = self._asked.popleft()
+        name, version = asked.name, asked.version
+        if schemas.is_flexible(name, version) and API_KEYS[name] != _API_VERSIONS:
+            at = codec.skip_tagged_fields(frame, at)
+        message = schemas.decode(name, version, frame, at, latest=version, kind="response")
+        if not asked.reply.done():
+            asked.reply.set_result(message)
+
+    async def close(self) -> None:
+        """Hang up; requests without a reply fail."""
+        self._receiving.cancel()
+        await asyncio.gather(self._receiving, return_exceptions=True)

@@ -1,0 +1,116 @@
+"""Which handler answers which request: the table of the APIs, by key and version.
+
+A reply is a list of pieces, bytes or slices of files, so that records go from a segment to a socket
+without being put together first.
+
+The one API that is different is ApiVersions, since it is asked before a client knows anything: the
+head of its reply never has tagged fields, and a version that we do not know is answered in the
+oldest one, with an error and the versions that we do know (KIP-511).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from craft2.disk import FileSlice
+from phase2_groups.error_codes import ErrorCode
+from phase3_raft import schemas
+from phase3_raft.codec import BadMessage, skip_tagged_fields
+from phase3_raft.connection import Header, read_header, reply_head
+from phase3_raft.metrics import Meter
+
+if TYPE_CHECKING:
+    from phase3_raft.broker import Broker
+
+API_VERSIONS = 18
+Piece: TypeAlias = bytes | FileSlice
+Body: TypeAlias = "schemas.Fields | list[Piece] | None"
+
+
+class Asked(NamedTuple):
+    """Who asks, and how."""
+
+    version: int
+    client_id: str
+    host: str
+
+
+class Api(NamedTuple):
+    """An API that is served: versions `first` to `last`.
+
+    name: as `kio` calls it. handle: called with the broker, the request and who asks; returns the
+    reply's fields, or its body in pieces, or None for no reply; or a coroutine that does.
+    """
+
+    key: int
+    name: str
+    first: int
+    last: int
+    handle: Callable[[Broker, Any, Asked], Body | Awaitable[Body]]
+    advertised_first: int | None = None  # if not `first`
+    waits: bool = False  # the reply may come much later, and a client can do without it
+
+
+class Dispatch:
+    """See the module."""
+
+    def __init__(self, broker: Broker, apis: list[Api]) -> None:
+        self._broker = broker
+        self._apis = {api.key: api for api in apis}
+        self._now = broker.clock.monotonic
+        self.meters = {api.name: Meter() for api in apis}
+
+    def waits(self, frame: bytes) -> bool:
+        """Whether the reply to this request may be a long time coming."""
+        api = self._apis.get(int.from_bytes(frame[:2]))
+        return api is not None and api.waits
+
+    async def answer(self, frame: bytes, host: str) -> list[Piece] | None:
+        """The reply to a request, with its head; None: there is none. Raises BadMessage."""
+        header = read_header(frame)
+        api = self._apis.get(header.api_key)
+        if api is None or not api.first <= header.version <= api.last:
+            if header.api_key != API_VERSIONS:
+                raise BadMessage(
+                    f"API {header.api_key}, version {header.version}, is not served",
+                    "ask ApiVersions which are",
+                )
+            return self._unknown_version(header.correlation_id)
+        began, meter = self._now(), self.meters[api.name]
+        try:
+            reply = await self._reply(api, header, frame, host)
+        except Exception:
+            meter.failed += 1
+            raise
+        sent = sum(map(_size, reply)) if reply is not None else 0
+        meter.observe(self._now() - began, received=len(frame), sent=sent)
+        return reply
+
+    async def _reply(self, api: Api, header: Header, frame: bytes, host: str) -> list[Piece] | None:
+        flexible = schemas.is_flexible(api.name, header.version)
+        start = skip_tagged_fields(frame, header.end) if flexible else header.end
+        request = schemas.decode(api.name, header.version, frame, start, latest=api.last)
+        asked = Asked(header.version, header.client_id or "", host)
+        body = api.handle(self._broker, request, asked)
+        if inspect.isawaitable(body):
+            body = await body
+        if body is None:
+            return None
+        if not isinstance(body, list):
+            body = [schemas.encode(api.name, header.version, body)]
+        flexible = flexible and header.api_key != API_VERSIONS
+        return [reply_head(header.correlation_id, sum(map(_size, body)), flexible=flexible), *body]
+
+    def _unknown_version(self, correlation_id: int) -> list[Piece]:
+        api = self._apis[API_VERSIONS]
+        versions = {"api_key": API_VERSIONS, "min_version": api.first, "max_version": api.last}
+        body = schemas.encode(
+            api.name, 0, {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": [versions]}
+        )
+        return [reply_head(correlation_id, len(body), flexible=False), body]
+
+
+def _size(piece: Piece) -> int:
+    return len(piece) if isinstance(piece, bytes) else piece.size

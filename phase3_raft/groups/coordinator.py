@@ -1,0 +1,286 @@
+"""The coordinator of consumer groups: phase 2's state machine, driven by requests and the clock.
+
+    request --> GroupMachine.handle --> effects, in order:
+                                          Reply     the answer to some request, perhaps an older one
+                                          Store     records for __consumer_offsets; then `Stored`
+                                          Happened  an event, with its because
+
+Nothing about groups is decided here. A group belongs to one partition of `__consumer_offsets`, by a
+hash of its name, and to whichever broker leads that: so all its members find the same coordinator,
+and its commits are where the next one will look for them.
+
+After a restart a group has its commits and its generation, and no members: these are told that
+nobody knows them, and join again.
+
+Source: Kafka's `GroupCoordinator`, `GroupMetadataManager`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from craft2.clock import Clock
+from craft2.disk import DiskError
+from craft2.tasks import Tasks
+from phase1_file_queue.log_config import LogError
+from phase2_groups.consumer_protocol import topics_of
+from phase2_groups.error_codes import ErrorCode
+from phase2_groups.group_machine import GroupMachine
+from phase2_groups.group_messages import (
+    Commit,
+    Happened,
+    Heartbeat,
+    Input,
+    Join,
+    Leave,
+    OffsetToCommit,
+    Reply,
+    Store,
+    Stored,
+    Sync,
+    Tick,
+    TopicPartition,
+)
+from phase2_groups.group_state import Group, GroupLimits, State
+from phase2_groups.offset_records import group_key, group_value, offset_key, offset_value
+from phase3_raft.groups.offsets import OffsetsPartition
+
+OFFSETS_TOPIC = "__consumer_offsets"
+Asking = Join | Sync | Heartbeat | Commit | Leave
+
+
+class OffsetsOf(Protocol):
+    """The partition of `__consumer_offsets` with this number, or why it cannot be had.
+
+    create: make the topic if there is none.
+    """
+
+    def __call__(self, number: int, *, create: bool = True) -> OffsetsPartition | ErrorCode: ...
+
+
+class _Group:
+    """A group at work: its machine, who waits for a reply, and the clock's next ring."""
+
+    def __init__(self, group: Group, limits: GroupLimits, offsets: OffsetsPartition) -> None:
+        self.machine = GroupMachine(group, limits)
+        self.offsets = offsets
+        self.waiting: dict[str, asyncio.Future[Reply]] = {}
+        self.timer: asyncio.TimerHandle | None = None
+
+    def has_nothing(self) -> bool:
+        """Whether it is as it would be if it were made anew: a name that somebody asked for."""
+        state = self.machine.group
+        stored = self.offsets.generations.get(state.group_id, 0)
+        return (
+            state.state in (State.EMPTY, State.DEAD)
+            and not (state.members or state.pending or state.storing or self.waiting)
+            and state.generation == stored
+        )
+
+
+class Coordinator:
+    """See the module."""
+
+    def __init__(
+        self,
+        partitions: int,
+        offsets_of: OffsetsOf,
+        limits: GroupLimits,
+        clock: Clock,
+        tasks: Tasks,
+        happened: Callable[[str, Happened], object] = lambda group, event: None,
+    ) -> None:
+        self.partitions = partitions
+        self._offsets_of, self._limits = offsets_of, limits
+        self._clock, self._tasks, self._happened = clock, tasks, happened
+        self._groups: dict[str, _Group] = {}
+        self._tokens = 0
+
+    # What members ask.
+
+    def new_token(self) -> str:
+        """How a reply finds back to its request."""
+        self._tokens += 1
+        return str(self._tokens)
+
+    async def ask(self, group_id: str, request: Asking) -> Reply:
+        """The reply to a member's request, when the group has one."""
+        group = self._group(group_id)
+        if isinstance(group, ErrorCode):
+            return Reply(token=request.token, error=group)
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        group.waiting[request.token] = future
+        self._handle(group, request)
+        try:
+            return await future
+        finally:
+            group.waiting.pop(request.token, None)
+            if group.has_nothing():
+                self._groups.pop(group_id, None)
+
+    def _group(self, group_id: str) -> _Group | ErrorCode:
+        found = self._groups.get(group_id)
+        if found is None:
+            if not group_id:
+                return ErrorCode.INVALID_GROUP_ID
+            offsets = self._offsets_of(partition_of(group_id, self.partitions))
+            if isinstance(offsets, ErrorCode):
+                return offsets
+            generation = offsets.generations.get(group_id, 0)
+            group = Group(group_id=group_id, generation=generation)
+            found = self._groups[group_id] = _Group(group, self._limits, offsets)
+        return found
+
+    def _handle(self, group: _Group, event: Input) -> None:
+        """Let the machine move, and carry out what comes of it."""
+        for effect in group.machine.handle(event, self._now_ms()):
+            match effect:
+                case Reply():
+                    waiting = group.waiting.get(effect.token)
+                    if waiting is not None and not waiting.done():
+                        waiting.set_result(effect)
+                case Store():
+                    self._tasks.spawn(self._store(group, effect, self._records(group, effect)))
+                case Happened():
+                    self._happened(group.machine.group.group_id, effect)
+        self._set_timer(group)
+
+    def _records(self, group: _Group, store: Store) -> list[tuple[bytes, bytes | None]]:
+        state, now = group.machine.group, self._clock.now_ms()
+        if store.what == "assignment":
+            return [(group_key(state.group_id), group_value(state, now))]
+        return [
+            (offset_key(state.group_id, topic, number), offset_value(offset, now))
+            for topic, number, offset in store.offsets
+        ]
+
+    async def _store(
+        self, group: _Group, store: Store, records: Sequence[tuple[bytes, bytes | None]]
+    ) -> None:
+        error = ErrorCode.NONE
+        try:
+            await group.offsets.append(records)
+        except (LogError, DiskError):
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        self._handle(group, Stored(number=store.number, error=error))
+
+    def _set_timer(self, group: _Group) -> None:
+        if group.timer is not None:
+            group.timer.cancel()
+            group.timer = None
+        due = group.machine.group.next_deadline_ms()
+        if due is not None:
+            wait_s = max(0, due - self._now_ms()) / 1000
+            loop = asyncio.get_running_loop()
+            group.timer = loop.call_later(wait_s, self._handle, group, Tick())
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
+
+    # What anybody may ask.
+
+    def committed(self, group_id: str) -> dict[TopicPartition, OffsetToCommit] | ErrorCode:
+        """A group's committed offsets."""
+        offsets = self._offsets_of(partition_of(group_id, self.partitions))
+        return offsets if isinstance(offsets, ErrorCode) else offsets.offsets.get(group_id, {})
+
+    def groups(self) -> dict[str, Group]:
+        """All groups that are known here."""
+        return {name: self.describe(name) for name in self._known()}
+
+    def _known(self) -> Iterable[str]:
+        names = dict.fromkeys(self._groups)
+        for number in range(self.partitions):
+            offsets = self._offsets_of(number, create=False)
+            if not isinstance(offsets, ErrorCode):
+                names |= dict.fromkeys(offsets.generations)
+                names |= dict.fromkeys(name for name, some in offsets.offsets.items() if some)
+        return sorted(names)
+
+    def subscribed(self, group_id: str) -> set[str]:
+        """The topics that members of a group read at present."""
+        group = self.describe(group_id)
+        joined = [member.subscription(group.protocol) for member in group.members.values()]
+        found = [topics for topics in map(topics_of, joined) if isinstance(topics, tuple)]
+        return {topic for topics in found for topic in topics}
+
+    def describe(self, group_id: str) -> Group:
+        """A group as it is; Dead if there is none."""
+        found = self._groups.get(group_id)
+        if found is not None:
+            return found.machine.group
+        there = self.committed(group_id)
+        exists = not isinstance(there, ErrorCode) and bool(there)
+        return Group(group_id=group_id, state=State.EMPTY if exists else State.DEAD)
+
+    async def delete(self, group_id: str) -> ErrorCode:
+        """Forget a group without members, and its commits."""
+        group = self._group(group_id)
+        if isinstance(group, ErrorCode):
+            return group
+        keys = group.offsets.keys_of(group_id)
+        state = group.machine.group
+        if state.members or state.pending:
+            return ErrorCode.NON_EMPTY_GROUP
+        if not keys:
+            del self._groups[group_id]
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return await self._forget(group, keys, last=True)
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> ErrorCode:
+        """Forget what a group has committed for these partitions."""
+        group = self._group(group_id)
+        if isinstance(group, ErrorCode):
+            return group
+        keys = [offset_key(group_id, *partition) for partition in partitions]
+        return await self._forget(group, keys, last=False)
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget, soon, what groups have committed for a topic that is no more."""
+        for number in range(self.partitions):
+            offsets = self._offsets_of(number, create=False)
+            if isinstance(offsets, ErrorCode):
+                continue
+            keys = [
+                offset_key(group, *partition)
+                for group, committed in offsets.offsets.items()
+                for partition in committed
+                if partition[0] == topic
+            ]
+            if keys:
+                self._tasks.spawn(offsets.append([(key, None) for key in keys]))
+
+    async def _forget(self, group: _Group, keys: Sequence[bytes], *, last: bool) -> ErrorCode:
+        try:
+            await group.offsets.append([(key, None) for key in keys])
+        except (LogError, DiskError):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if last:
+            self._groups.pop(group.machine.group.group_id, None)
+        return ErrorCode.NONE
+
+    def close(self) -> None:
+        """No more timers."""
+        for group in self._groups.values():
+            if group.timer is not None:
+                group.timer.cancel()
+
+
+def partition_of(group_id: str, partitions: int) -> int:
+    """The partition of `__consumer_offsets` that has a group, as Kafka finds it.
+
+    Java's hash of a string, of its UTF-16 units: that of "abc" is 96,354.
+
+    >>> partition_of("abc", 50)
+    4
+    """
+    value = 0
+    data = group_id.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(data[::2], data[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    signed = value - 2**32 if value >= 2**31 else value
+    return 0 if signed == -(2**31) else abs(signed) % partitions

@@ -1,0 +1,90 @@
+"""One partition of `__consumer_offsets`: the latest record of each key, and the log it comes from.
+
+Every commit is a record, and the latest for a key counts; a record without a value takes the key
+away. Now and then the log is *compacted*: what is valid is written once more at its end, and what
+is before that is cut off. So a crash in between leaves everything twice, and loses nothing.
+
+Source: Kafka's `GroupMetadataManager`; the records are those of phase 2 (`offset_records`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from craft2.clock import Clock
+from craft2.record_batch import encode_values
+from phase2_groups.group_messages import OffsetToCommit, TopicPartition
+from phase2_groups.offset_records import GroupKey, read_generation, read_key, read_offset
+from phase3_raft.partition import Partition
+
+_BATCH = 1_000  # records written at once
+_COMPACT_AFTER = 10_000  # records, if they are also four times what is valid
+
+
+class OffsetsPartition:
+    """See the module.
+
+    offsets, generations: by group. Invariant: they say what the records in `_latest` say.
+    """
+
+    def __init__(self, partition: Partition, clock: Clock) -> None:
+        """Reads the log."""
+        self._partition, self._clock = partition, clock
+        self._latest: dict[bytes, bytes] = {}
+        self.offsets: dict[str, dict[TopicPartition, OffsetToCommit]] = {}
+        self.generations: dict[str, int] = {}
+        for record in partition.log.records():
+            if record.key is not None:
+                self._take(record.key, record.value)
+
+    async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Write records, wait until they are as safe as the topic's settings say, take them in.
+
+        Raises LogError, DiskError: then nothing is taken in.
+        """
+        self._write(records)
+        if self._partition.must_flush:
+            await self._partition.flushed()
+        for key, value in records:
+            self._take(key, value)
+        log = self._partition.log
+        if log.end_offset - log.log_start > max(_COMPACT_AFTER, 4 * len(self._latest)):
+            self._compact()
+
+    def keys_of(self, group: str) -> list[bytes]:
+        """All keys that speak of a group."""
+        return [key for key in self._latest if read_key(key).group == group]
+
+    def _write(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        for start in range(0, len(records), _BATCH):
+            some = records[start : start + _BATCH]
+            batch = encode_values(
+                [value for _, value in some],
+                keys=[key for key, _ in some],
+                timestamps=self._clock.now_ms(),
+            )
+            self._partition.append(batch)
+
+    def _take(self, key: bytes, value: bytes | None) -> None:
+        about = read_key(key)
+        if value is None:
+            self._latest.pop(key, None)
+        else:
+            self._latest[key] = value
+        if isinstance(about, GroupKey):
+            if value is None:
+                self.generations.pop(about.group, None)
+            else:
+                self.generations[about.group] = read_generation(value)
+            return
+        offsets = self.offsets.setdefault(about.group, {})
+        if value is None:
+            offsets.pop((about.topic, about.partition), None)
+        else:
+            offsets[about.topic, about.partition] = read_offset(value)
+
+    def _compact(self) -> None:
+        first = self._partition.log.end_offset
+        self._write(list(self._latest.items()))
+        self._partition.log.flush()
+        self._partition.log.advance_start(first)

@@ -1,0 +1,102 @@
+"""DescribeConfigs (key 32), versions 1-4: the settings of topics and of this broker.
+
+Left out: settings of clients, groups and loggers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from phase2_groups.error_codes import ErrorCode
+from phase3_raft.broker import Broker, Refused
+from phase3_raft.dispatch import Asked
+from phase3_raft.schemas import Fields
+from phase3_raft.topic_config import SETTINGS, Setting, TopicConfig
+
+TOPIC, BROKER = 2, 4  # kinds of resources
+SET, STATIC, DEFAULT = 1, 4, 5  # where a value comes from
+_STRING, _LONG, _LIST = 2, 5, 7  # kinds of values
+
+
+def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
+    """The reply: each resource succeeds or fails for itself."""
+    results = [_describe(broker, resource, request) for resource in request.resources]
+    return {"throttle_time": 0, "results": results}
+
+
+def _describe(broker: Broker, resource: Any, request: Any) -> Fields:
+    error, message, settings = ErrorCode.NONE, None, []
+    try:
+        if resource.resource_type == TOPIC:
+            config = broker.existing_topic(resource.resource_name).config
+            settings = [_setting(one, config, request) for one in SETTINGS.values()]
+        elif resource.resource_type == BROKER:
+            settings = _of_broker(broker, resource.resource_name)
+        else:
+            raise Refused.because(
+                ErrorCode.INVALID_REQUEST,
+                f"resources of kind {resource.resource_type} have no settings here",
+                "ask for a topic (2) or a broker (4)",
+            )
+    except Refused as refused:
+        error, message = refused.code, str(refused)
+    keys = resource.configuration_keys
+    return {
+        "error_code": error,
+        "error_message": message,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+        "configs": [one for one in settings if keys is None or one["name"] in keys],
+    }
+
+
+def _setting(setting: Setting, config: dict[str, str], request: Any) -> Fields:
+    is_set = setting.name in config
+    source = SET if is_set else DEFAULT
+    value = TopicConfig(config)[setting.name]
+    synonyms = [{"name": setting.name, "value": value, "source": SET}] if is_set else []
+    synonyms.append({"name": setting.name, "value": setting.default, "source": DEFAULT})
+    kind = _LONG if not setting.values else _STRING
+    return {
+        "name": setting.name,
+        "value": value,
+        "read_only": False,
+        "is_default": not is_set,
+        "config_source": source,
+        "is_sensitive": False,
+        "synonyms": synonyms if request.include_synonyms else (),
+        "config_type": _LIST if setting.name == "cleanup.policy" else kind,
+        "documentation": setting.about if request.include_documentation else None,
+    }
+
+
+def _of_broker(broker: Broker, name: str) -> list[Fields]:
+    if name not in ("", str(broker.config.broker_id)):
+        raise Refused.because(
+            ErrorCode.INVALID_REQUEST,
+            f"this is broker {broker.config.broker_id}, not {name!r}",
+            "ask that one",
+        )
+    values = {
+        "auto.create.topics.enable": str(broker.config.auto_create_topics).lower(),
+        "broker.id": str(broker.config.broker_id),
+        "log.dirs": broker.config.data_dir,
+        "num.partitions": str(broker.config.default_partitions),
+        "offsets.topic.num.partitions": str(broker.config.offsets_partitions),
+        "socket.request.max.bytes": str(broker.config.max_request_bytes),
+    }
+    return [
+        {
+            "name": key,
+            "value": value,
+            "read_only": True,
+            "is_default": False,
+            "config_source": STATIC,
+            "is_sensitive": False,
+            "synonyms": (),
+            "config_type": _STRING,
+            "documentation": None,
+        }
+        for key, value in values.items()
+        if name
+    ]

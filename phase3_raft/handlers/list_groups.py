@@ -1,0 +1,24 @@
+"""ListGroups (key 16), versions 0-4: all groups of this broker, or those in some states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from phase3_raft.broker import Broker
+from phase3_raft.dispatch import Asked
+from phase3_raft.schemas import Fields
+
+
+def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
+    """The reply."""
+    wanted = {state.lower() for state in request.states_filter}
+    groups = [
+        {
+            "group_id": name,
+            "protocol_type": group.protocol_type or "",
+            "group_state": group.state.value,
+        }
+        for name, group in broker.groups.groups().items()
+        if not wanted or group.state.value.lower() in wanted
+    ]
+    return {"throttle_time": 0, "error_code": 0, "groups": groups}

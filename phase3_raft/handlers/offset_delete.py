@@ -1,0 +1,48 @@
+"""OffsetDelete (key 47), version 0: forget what a group has committed for some partitions.
+
+A topic that a member of the group reads at present keeps its offsets (KIP-496).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from phase2_groups.error_codes import ErrorCode
+from phase3_raft.broker import Broker
+from phase3_raft.dispatch import Asked
+from phase3_raft.schemas import Fields
+
+
+async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
+    """The reply."""
+    wanted = [
+        (topic.name, one.partition_index) for topic in request.topics for one in topic.partitions
+    ]
+    read = broker.groups.subscribed(request.group_id)
+    error = ErrorCode.NONE
+    if request.group_id not in broker.groups.groups():
+        error = ErrorCode.GROUP_ID_NOT_FOUND
+    else:
+        free = [place for place in wanted if place[0] not in read]
+        error = await broker.groups.delete_offsets(request.group_id, free)
+    if error:
+        return {"error_code": error, "throttle_time": 0, "topics": ()}
+    return {
+        "error_code": error,
+        "throttle_time": 0,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {
+                        "partition_index": one.partition_index,
+                        "error_code": ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                        if topic.name in read
+                        else ErrorCode.NONE,
+                    }
+                    for one in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ],
+    }

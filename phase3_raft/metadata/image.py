@@ -1,0 +1,80 @@
+"""The cluster's metadata at one offset of its log: a fold over records, and nothing else.
+
+>>> image = Image()
+>>> image.apply(TopicRecord("flights", "0" * 32))
+>>> image.apply(PartitionRecord("flights", 0, (1,), (1,), 1, 0, 0))
+>>> image.topics["flights"].partitions[0].leader
+1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from phase3_raft.metadata.records import (
+    BrokerId,
+    BrokerRecord,
+    ConfigRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    Record,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+
+@dataclass
+class TopicImage:
+    """A topic. partitions: by number, without a gap. config: only what was set."""
+
+    name: str
+    topic_id: str
+    partitions: dict[int, PartitionRecord] = field(default_factory=dict)
+    config: dict[str, str] = field(default_factory=dict)
+
+
+class Image:
+    """See the module. Invariant: it depends on the records applied, in their order, alone.
+
+    removed: the ids of topics that are no more, whose files may still lie about.
+    """
+
+    def __init__(self) -> None:
+        self.brokers: dict[BrokerId, BrokerRecord] = {}
+        self.topics: dict[str, TopicImage] = {}
+        self.broker_config: dict[str, dict[str, str]] = {}  # by broker, "" for all
+        self.removed: set[str] = set()
+        self.next_producer_id = 0
+        self.version = 0  # how many records were applied
+
+    def apply(self, record: Record) -> None:
+        """The next record of the log."""
+        self.version += 1
+        match record:
+            case BrokerRecord():
+                self.brokers[record.id] = record
+            case TopicRecord():
+                self.topics[record.name] = TopicImage(record.name, record.topic_id)
+            case PartitionRecord():
+                self.topics[record.topic].partitions[record.partition] = record
+            case RemoveTopicRecord():
+                self.removed.add(self.topics.pop(record.name).topic_id)
+            case ConfigRecord():
+                self._configure(record)
+            case ProducerIdsRecord():
+                self.next_producer_id = record.next_id
+
+    def _configure(self, record: ConfigRecord) -> None:
+        if record.kind == "topic":
+            settings = self.topics[record.resource].config
+        else:
+            settings = self.broker_config.setdefault(record.resource, {})
+        if record.value is None:
+            settings.pop(record.name, None)
+        else:
+            settings[record.name] = record.value
+
+    def partition(self, topic: str, number: int) -> PartitionRecord | None:
+        """A partition, if there is one."""
+        found = self.topics.get(topic)
+        return None if found is None else found.partitions.get(number)

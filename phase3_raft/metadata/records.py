@@ -1,0 +1,115 @@
+"""What there is to know about a cluster, as a log of small facts.
+
+    TopicRecord("flights", id)   PartitionRecord("flights", 0, leader=1, ...)   ConfigRecord(...)
+
+Nobody changes the cluster's metadata in place. A change is one or more records at the end of a log,
+all of them or none, and the metadata is what these records say, one after the other (`image`). Who
+has read the log up to the same offset knows the same, and a newcomer needs nothing but the log.
+
+>>> encode(RemoveTopicRecord("flights"))
+b'\\x92\\xb1RemoveTopicRecord\\xa7flights'
+>>> decode(_)
+RemoveTopicRecord(name='flights')
+
+Source: KIP-500, KIP-631 (Kafka's own records have these names, and more fields).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from craft2.errors import Craft2Error
+
+BrokerId = int
+
+
+class BadRecord(Craft2Error):
+    """A record that this version does not know."""
+
+
+class _Record(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    pass
+
+
+class BrokerRecord(_Record, frozen=True):
+    """A broker, and where clients reach it."""
+
+    id: BrokerId
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class TopicRecord(_Record, frozen=True):
+    """A topic without partitions, yet. topic_id: a UUID as 32 hexadecimal digits."""
+
+    name: str
+    topic_id: str
+
+
+class PartitionRecord(_Record, frozen=True):
+    """A partition of a topic, new or changed.
+
+    leader: -1 if there is none. leader_epoch: grows with each change of the leader, so that one
+    that was deposed is recognised. partition_epoch: grows with each change.
+    """
+
+    topic: str
+    partition: int
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    leader: BrokerId
+    leader_epoch: int
+    partition_epoch: int
+
+
+class RemoveTopicRecord(_Record, frozen=True):
+    """The topic with its partitions and settings is no more."""
+
+    name: str
+
+
+class ConfigRecord(_Record, frozen=True):
+    """A setting of a topic, or of a broker (its number as text; "" is all brokers). value None:
+    the default again."""
+
+    kind: Literal["topic", "broker"]
+    resource: str
+    name: str
+    value: str | None
+
+
+class ProducerIdsRecord(_Record, frozen=True):
+    """Producer ids below `next_id` are given away, or reserved by a broker that gives them away."""
+
+    next_id: int
+
+
+Record = (
+    BrokerRecord
+    | TopicRecord
+    | PartitionRecord
+    | RemoveTopicRecord
+    | ConfigRecord
+    | ProducerIdsRecord
+)
+_decoder = msgspec.msgpack.Decoder(Record)
+
+
+def encode(record: Record) -> bytes:
+    """As bytes."""
+    return msgspec.msgpack.encode(record)
+
+
+def decode(data: bytes) -> Record:
+    """The opposite. Raises BadRecord."""
+    try:
+        record: Record = _decoder.decode(data)
+        return record
+    except msgspec.DecodeError as error:
+        raise BadRecord(
+            f"{data[:60]!r} is no metadata record: {error}",
+            "open this directory with the version that wrote it, or a later one",
+        ) from error

@@ -1,0 +1,351 @@
+"""What administrators ask of a broker: topics deleted and grown, settings, records, offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import doctest
+import os
+import struct
+
+import pytest
+
+from craft2.faulty_disk import Crashed, FaultyDisk
+from craft2.record_batch import encode_values
+from phase1_file_queue.log_config import CorruptLog
+from phase2_groups.error_codes import ErrorCode
+from phase2_groups.group_messages import OffsetToCommit
+from phase2_groups.offset_records import offset_key, offset_value
+from phase2_groups.topics import create_topic, partition_count
+from phase3_raft import codec, partition_files, schemas
+from phase3_raft.broker import Broker, BrokerConfig, Refused
+from phase3_raft.dispatch import Dispatch
+from phase3_raft.groups.coordinator import partition_of
+from phase3_raft.handlers import APIS
+from phase3_raft.handlers.fetch import Wanted, wait_for_bytes
+
+
+@pytest.mark.parametrize("module", [codec, partition_files], ids=lambda m: m.__name__)
+def test_the_examples_in_the_text_are_true(module):
+    assert doctest.testmod(module).failed == 0
+
+
+def new_broker(disk=None, said=None, path="/data"):
+    ids = iter(range(1, 1000))
+    return Broker(
+        BrokerConfig(path, offsets_partitions=2),
+        disk=disk or FaultyDisk(),
+        new_id=lambda: f"{next(ids):032x}",
+        trouble=(said if said is not None else []).append,
+    )
+
+
+def ask(broker, name, version, fields):
+    """A request as a client sends it, and the reply as it reads it."""
+    api = next(api for api in APIS if api.name == name)
+    head = struct.pack(">hhih", api.key, version, 7, -1)
+    flexible = schemas.is_flexible(name, version)
+    frame = head + b"\0" * flexible + schemas.encode(name, version, fields, "request")
+    pieces = asyncio.run(Dispatch(broker, APIS).answer(frame, "/127.0.0.1"))
+    reply = b"".join(piece if isinstance(piece, bytes) else piece.read() for piece in pieces)
+    start = 8 + flexible
+    return schemas.decode(name, version, reply, start, latest=version, kind="response")
+
+
+def fill(broker, topic, number=0, count=3):
+    broker.partition(topic, number).append(encode_values([b"x"] * count, timestamps=1))
+
+
+# Deleting.
+
+
+@pytest.mark.parametrize("version", [1, 5, 6])
+def test_a_deleted_topic_is_gone_and_its_name_is_free(version):
+    disk = FaultyDisk()
+    broker = new_broker(disk)
+    broker.create_topic("t", 2)
+    fill(broker, "t", 0)
+    fill(broker, "t", 1)
+    topics = (
+        {"topic_names": ["t", "u"]}
+        if version < 6
+        else {"topics": [{"name": "t", "topic_id": None}, {"name": "u", "topic_id": None}]}
+    )
+    reply = ask(broker, "delete_topics", version, {"timeout": 1000, **topics})
+    assert [(one.name, one.error_code) for one in reply.responses] == [("t", 0), ("u", 3)]
+    assert "t" not in broker.image.topics
+    assert partition_count("/data", "t", disk=disk) == 0
+    broker.create_topic("t", 1)
+    assert broker.partition("t", 0).log.bounds == (0, 0)
+
+
+def test_a_topic_can_be_deleted_by_its_id():
+    broker = new_broker()
+    broker.create_topic("t", 1)
+    known = ask(broker, "metadata", 11, _metadata("t")).topics[0].topic_id
+    unknown = type(known)(int=99)
+    topics = [{"name": None, "topic_id": known}, {"name": None, "topic_id": unknown}]
+    reply = ask(broker, "delete_topics", 6, {"timeout": 1000, "topics": topics})
+    assert [one.error_code for one in reply.responses] == [0, ErrorCode.UNKNOWN_TOPIC_ID]
+    assert reply.responses[0].name == "t"
+    assert not broker.image.topics
+
+
+def _metadata(*names):
+    return {
+        "topics": [{"topic_id": None, "name": name} for name in names],
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+    }
+
+
+def test_a_topic_is_there_with_all_its_records_or_gone_wherever_the_broker_dies():
+    def life(disk):
+        broker = new_broker(disk)
+        broker.create_topic("t", 2)
+        fill(broker, "t", 0)
+        fill(broker, "t", 1)
+        before = disk.steps
+        broker.delete_topic("t")
+        return before, disk.steps
+
+    before, after = life(FaultyDisk())
+    assert after - before > 10
+    for step in range(before + 1, after + 1):
+        disk = FaultyDisk(crash_at=step)
+        with pytest.raises(Crashed):
+            life(disk)
+        again = new_broker(disk.kill())
+        if "t" in again.image.topics:
+            assert [again.partition("t", number).log.end_offset for number in (0, 1)] == [3, 3]
+        else:
+            assert partition_count("/data", "t", disk=again.disk) == 0
+            again.create_topic("t", 2)
+            assert again.partition("t", 1).log.end_offset == 0
+
+
+def test_a_consumer_that_waits_is_told_that_the_topic_is_gone():
+    async def work():
+        broker = new_broker()
+        broker.create_topic("t", 1)
+        wanted = [Wanted("t", 0, broker.partition("t", 0), 0, 100, -1)]
+        waiting = asyncio.ensure_future(wait_for_bytes(wanted, 100, 1, 30.0))
+        await asyncio.sleep(0)
+        broker.delete_topic("t")
+        [found] = await waiting
+        assert found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    asyncio.run(work())
+
+
+def test_what_groups_committed_for_a_deleted_topic_is_forgotten():
+    async def work():
+        broker = new_broker()
+        broker.create_topic("t", 1)
+        broker.create_topic("u", 1)
+        number = partition_of("g", 2)
+        offsets = broker._offsets_partition(number)
+        records = [
+            (offset_key("g", topic, 0), offset_value(OffsetToCommit(offset=7), 1))
+            for topic in ("t", "u")
+        ]
+        await offsets.append(records)
+        broker.delete_topic("t")
+        await asyncio.sleep(0)
+        assert list(broker.groups.committed("g")) == [("u", 0)]
+
+    asyncio.run(work())
+
+
+def test_the_offsets_of_groups_cannot_be_deleted():
+    broker = new_broker()
+    broker._offsets_partition(0)
+    with pytest.raises(Refused, match="delete groups"):
+        broker.delete_topic("__consumer_offsets")
+
+
+def test_folders_of_another_cluster_are_left_alone():
+    disk, said = FaultyDisk(), []
+    broker = new_broker(disk)
+    broker.create_topic("t", 1)
+    fill(broker, "t")
+    asyncio.run(broker.close())
+    for name in disk.listdir("/data/__cluster_metadata-0"):
+        disk.unlink(f"/data/__cluster_metadata-0/{name}")  # somebody has lost it
+    again = new_broker(disk, said)
+    assert "t" not in again.image.topics
+    assert "no topic here has the id" in said[0]
+    again.new_id = lambda: "f" * 32
+    again.create_topic("t", 1)
+    assert again.partition("t", 0) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "belongs to a topic with the id" in said[1]
+    assert disk.exists("/data/t-0/00000000000000000000.log")
+
+
+def test_a_folder_whose_owner_cannot_be_read_is_not_taken():
+    disk = FaultyDisk()
+    partition_files.claim(disk, "/data/t-0", "a" * 32)
+    file = disk.open("/data/t-0/partition.metadata", "empty")
+    file.write_at(0, b"version: 0\ntopic_id: rubbish\n")
+    with pytest.raises(CorruptLog, match="does not say which topic"):
+        partition_files.claim(disk, "/data/t-0", "b" * 32, removed={"a" * 32})
+
+
+def test_topics_of_phase_2_are_served_and_then_claimed(tmp_path):
+    create_topic(tmp_path, "flights", 3)
+    broker = Broker(BrokerConfig(str(tmp_path)))
+    broker.partition("flights", 0)
+    topic_id = broker.image.topics["flights"].topic_id
+    assert partition_files.owner(broker.disk, os.fspath(tmp_path / "flights-0")) == topic_id
+    asyncio.run(broker.close())
+
+
+# Growing.
+
+
+def test_a_topic_grows_and_does_not_shrink():
+    broker = new_broker()
+    broker.create_topic("t", 2)
+
+    def grow(name, count, only=False):
+        topic = {"name": name, "count": count, "assignments": None}
+        fields = {"topics": [topic], "timeout": 1000, "validate_only": only}
+        [result] = ask(broker, "create_partitions", 3, fields).results
+        return result.error_code
+
+    assert grow("t", 3, only=True) == 0
+    assert len(broker.image.topics["t"].partitions) == 2
+    assert grow("t", 5) == 0
+    fill(broker, "t", 4)
+    assert grow("t", 5) == grow("t", 1) == grow("t", 10**6) == ErrorCode.INVALID_PARTITIONS
+    assert grow("u", 5) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# Settings.
+
+
+def describe(broker, name, kind=2, keys=None, version=4):
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
+    fields = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
+    [result] = ask(broker, "describe_configs", version, fields).results
+    return result
+
+
+def alter(broker, name, *changes, kind=2, only=False):
+    configs = [
+        {"name": key, "config_operation": operation, "value": value}
+        for key, operation, value in changes
+    ]
+    resource = {"resource_type": kind, "resource_name": name, "configs": configs}
+    fields = {"resources": [resource], "validate_only": only}
+    [result] = ask(broker, "incremental_alter_configs", 1, fields).responses
+    return result.error_code
+
+
+def test_a_setting_is_changed_described_and_taken_back():
+    broker = new_broker()
+    broker.create_topic("t", 1, {"retention.ms": "1000"})
+    partition = broker.partition("t", 0)
+    assert alter(broker, "t", ("max.message.bytes", 0, "100"), ("retention.ms", 1, None)) == 0
+    [largest] = describe(broker, "t", keys=["max.message.bytes"]).configs
+    assert (largest.value, largest.config_source, largest.read_only) == ("100", 1, False)
+    assert [(one.value, one.source) for one in largest.synonyms] == [("100", 1), ("1048588", 5)]
+    assert partition.config.number("max.message.bytes") == 100
+    [kept] = describe(broker, "t", keys=["retention.ms"]).configs
+    assert (kept.value, kept.config_source) == ("604800000", 5)
+    assert kept.documentation
+    assert alter(broker, "t", ("max.message.bytes", 1, None), only=True) == 0
+    assert partition.config.number("max.message.bytes") == 100
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error"),
+    [
+        ("u", ("retention.ms", 0, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("t", ("retention.ms", 0, "soon"), ErrorCode.INVALID_CONFIG),
+        ("t", ("retention.years", 0, "1"), ErrorCode.INVALID_CONFIG),
+        ("t", ("retention.years", 1, None), ErrorCode.INVALID_CONFIG),
+        ("t", ("retention.ms", 0, None), ErrorCode.INVALID_REQUEST),
+        ("t", ("cleanup.policy", 2, "compact"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_change_that_cannot_be_is_refused_and_changes_nothing(name, change, error):
+    broker = new_broker()
+    broker.create_topic("t", 1)
+    assert alter(broker, name, ("segment.bytes", 0, "1000"), change) == error
+    assert broker.image.topics["t"].config == {}
+
+
+def test_a_brokers_settings_are_described_and_not_changed():
+    broker = new_broker()
+    told = {one.name: one.value for one in describe(broker, "1", kind=4).configs}
+    assert told["log.dirs"] == "/data"
+    assert describe(broker, "9", kind=4).error_code == ErrorCode.INVALID_REQUEST
+    assert describe(broker, "x", kind=8).error_code == ErrorCode.INVALID_REQUEST
+    assert alter(broker, "1", ("log.dirs", 0, "/"), kind=4) == ErrorCode.INVALID_REQUEST
+    assert describe(broker, "u", version=1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# Records and offsets.
+
+
+def test_records_are_deleted_up_to_an_offset():
+    broker = new_broker()
+    broker.create_topic("t", 1)
+    fill(broker, "t")
+    fill(broker, "t")
+
+    def delete(topic, number, offset):
+        partition = {"partition_index": number, "offset": offset}
+        fields = {"topics": [{"name": topic, "partitions": [partition]}], "timeout": 1000}
+        [reply] = ask(broker, "delete_records", 2, fields).topics[0].partitions
+        return reply.low_watermark, reply.error_code
+
+    assert delete("t", 0, 4) == (4, 0)
+    assert delete("t", 0, 2) == (4, 0)
+    assert delete("t", 0, 7) == delete("t", 0, -2) == (-1, ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert delete("t", 0, -1) == (6, 0)
+    assert delete("t", 1, 0) == (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def test_where_an_epoch_ended():
+    broker = new_broker()
+    broker.create_topic("t", 1)
+    fill(broker, "t")
+
+    def find(topic, epoch, current=-1):
+        partition = {"partition": 0, "current_leader_epoch": current, "leader_epoch": epoch}
+        fields = {"replica_id": -1, "topics": [{"topic": topic, "partitions": [partition]}]}
+        [reply] = ask(broker, "offset_for_leader_epoch", 4, fields).topics[0].partitions
+        return reply.error_code, reply.leader_epoch, reply.end_offset
+
+    assert find("t", 0) == (0, 0, 3)
+    assert find("t", 5) == (0, -1, -1)
+    assert find("t", 0, current=3) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
+    assert find("u", 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+
+
+def test_a_group_forgets_the_offsets_it_is_told_to():
+    broker = new_broker()
+    broker.create_topic("t", 2)
+    committed = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""}
+    partitions = [
+        {"partition_index": number, "committed_offset": 5, "committed_metadata": None}
+        for number in range(2)
+    ]
+    ask(
+        broker,
+        "offset_commit",
+        8,
+        committed | {"topics": [{"name": "t", "partitions": partitions}]},
+    )
+    fields = {"group_id": "g", "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}]}
+    assert ask(broker, "offset_delete", 0, fields).error_code == 0
+    assert list(broker.groups.committed("g")) == [("t", 1)]
+    missing = ask(broker, "offset_delete", 0, fields | {"group_id": "nobody"})
+    assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_the_cluster_is_described():
+    broker = new_broker()
+    reply = ask(broker, "describe_cluster", 0, {"include_cluster_authorized_operations": False})
+    assert (reply.error_code, reply.controller_id) == (0, 1)

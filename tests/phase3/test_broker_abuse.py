@@ -1,0 +1,215 @@
+"""Clients that are broken, slow, many or mean lose their connection; nobody else loses a thing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import struct
+from contextlib import ExitStack, suppress
+
+import psutil
+import pytest
+
+from craft2.faulty_disk import FaultyDisk
+from craft2.net import Address, parse_address
+from craft2.record_batch import encode_values
+from phase2_groups.error_codes import ErrorCode
+from phase3_raft import schemas
+from phase3_raft.broker import Broker, BrokerConfig
+from phase3_raft.dispatch import Dispatch
+from phase3_raft.handlers import APIS
+from phase3_raft.local_broker import LocalBroker
+
+MB = 1024**2
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with LocalBroker() as local:
+        yield local
+
+
+def connect(broker):
+    address = parse_address(broker.bootstrap_servers)
+    connection = socket.create_connection(address, 20)
+    connection.settimeout(20)
+    return connection
+
+
+def framed(key, version, body=b"", client=b"me"):
+    frame = struct.pack(">hhih", key, version, 7, len(client)) + client + body
+    return struct.pack(">i", len(frame)) + frame
+
+
+def is_well(broker):
+    """Whether another client is served, at once."""
+    with connect(broker) as connection:
+        connection.sendall(framed(18, 0))
+        size, correlation_id = struct.unpack(">ii", connection.recv(8))
+        return size > 50 and correlation_id == 7
+
+
+def memory(broker):
+    return psutil.Process(broker.pid).memory_info().rss
+
+
+def produce(topic, batch, version=7):
+    data = {"index": 0, "records": batch}
+    fields = {
+        "transactional_id": None,
+        "acks": 1,
+        "timeout": 1000,
+        "topic_data": [{"name": topic, "partition_data": [data]}],
+    }
+    return framed(0, version, schemas.encode("produce", version, fields, "request"))
+
+
+def fetch(topic, size):
+    partition = {
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": 0,
+        "log_start_offset": -1,
+        "partition_max_bytes": size,
+    }
+    fields = {
+        "replica_id": -1,
+        "max_wait": 100,
+        "min_bytes": 1,
+        "max_bytes": size,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": topic, "partitions": [partition]}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    return framed(1, 11, schemas.encode("fetch", 11, fields, "request"))
+
+
+def make_topic(broker, name):
+    topics = {"topics": [{"name": name}], "allow_auto_topic_creation": True}
+    with connect(broker) as connection:
+        connection.sendall(framed(3, 4, schemas.encode("metadata", 4, topics, "request")))
+        connection.recv(1000)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", id="http"),
+        pytest.param(struct.pack(">i", -1), id="negative size"),
+        pytest.param(struct.pack(">i", 2**31 - 1), id="huge size"),
+        pytest.param(struct.pack(">i", 0), id="empty"),
+        pytest.param(struct.pack(">i", 3) + b"abc", id="no header"),
+        pytest.param(framed(999, 0), id="unknown key"),
+        pytest.param(framed(3, 99), id="unknown version"),
+        pytest.param(framed(3, 9), id="no body"),
+        pytest.param(framed(3, 1, b"\x7f\xff\xff\xff"), id="a list that lies"),
+        pytest.param(framed(3, 11, b"\0\xff\xff\xff\xff\x0f"), id="a compact list that lies"),
+        pytest.param(framed(11, 5, b"\x7f\xff" * 30), id="strings that lie"),
+        pytest.param(
+            framed(0, 7, b"\xff\xff\0\1\0\0\0\1\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\x7f\0\0\0"),
+            id="records that lie",
+        ),
+        pytest.param(framed(3, 1, b"\0\0\0\1\0\2\xff\xff"), id="no utf-8"),
+        pytest.param(struct.pack(">ihhih", 12, 3, 1, 7, 30000) + b"ab", id="client id that lies"),
+    ],
+)
+def test_what_is_no_request_closes_its_connection_with_a_line(broker, piece):
+    lines = broker.errors().count("\n")
+    with connect(broker) as connection:
+        connection.sendall(piece)
+        with suppress(ConnectionResetError):
+            assert connection.recv(100) == b""
+    said = broker.errors().splitlines()[lines:]
+    assert any("closed: " in line for line in said[-2:]), said
+    assert is_well(broker)
+
+
+def test_random_and_mutated_frames_harm_nobody(broker):
+    chance = random.Random(1)
+    make_topic(broker, "fuzz")
+    good = [produce("fuzz", encode_values([b"x"])), fetch("fuzz", 1000), framed(18, 3, b"\0\1\1\0")]
+    for _ in range(300):
+        frame = bytearray(chance.choice(good))
+        for _ in range(chance.randint(1, 6)):
+            frame[chance.randrange(4, len(frame))] = chance.randrange(256)
+        with connect(broker) as connection, suppress(OSError):
+            connection.settimeout(0.05)
+            connection.sendall(frame + chance.randbytes(chance.choice((0, 0, 40))))
+            connection.recv(100)
+    assert is_well(broker)
+    assert "Traceback" not in broker.errors()
+
+
+def test_half_a_request_takes_no_memory_for_the_other_half(broker):
+    before = memory(broker)
+    with ExitStack() as stack:
+        for _ in range(200):
+            connection = stack.enter_context(connect(broker))
+            connection.sendall(struct.pack(">i", 90 * MB) + b"x" * 1000)
+        assert is_well(broker)
+        assert memory(broker) - before < 50 * MB
+
+
+def test_a_client_that_never_reads_waits_by_itself(broker):
+    make_topic(broker, "large")
+    with connect(broker) as connection:
+        for _ in range(40):
+            connection.sendall(produce("large", encode_values([os.urandom(900_000)])))
+            connection.recv(1000)
+    before = memory(broker)
+    with ExitStack() as stack:
+        for _ in range(5):
+            connection = stack.enter_context(connect(broker))
+            connection.sendall(fetch("large", 40 * MB) * 20)
+        for _ in range(20):
+            assert is_well(broker)
+        assert memory(broker) - before < 60 * MB
+
+
+def test_a_bomb_is_kept_as_it_came(broker):
+    make_topic(broker, "bomb")
+    before = memory(broker)
+    bomb = encode_values([b"\0" * (200 * MB)], codec="gzip")
+    assert len(bomb) < MB
+    with connect(broker) as connection:
+        connection.sendall(produce("bomb", bomb))
+        reply = connection.recv(1000)
+    assert reply[-22:-20] == b"\0\0"
+    assert memory(broker) - before < 50 * MB
+
+
+def test_a_thousand_connections_come_and_go(broker):
+    before = memory(broker)
+    for _ in range(2):
+        with ExitStack() as stack:
+            for _ in range(1_000):
+                stack.enter_context(connect(broker))
+            assert is_well(broker)
+            assert memory(broker) - before < 60 * MB
+
+
+def test_a_full_disk_is_an_error_and_loses_nothing():
+    async def work():
+        disk = FaultyDisk()
+        broker = Broker(BrokerConfig("/data", listen=Address("127.0.0.1", 0)), disk=disk)
+        broker.create_topic("t", 1)
+        dispatch = Dispatch(broker, APIS)
+
+        async def send():
+            pieces = await dispatch.answer(produce("t", encode_values([b"x" * 1000]))[4:], "/x")
+            reply = schemas.decode("produce", 7, b"".join(pieces), 8, latest=7, kind="response")
+            return reply.responses[0].partition_responses[0]
+
+        assert (await send()).error_code == 0
+        disk.capacity = sum(map(len, disk.tree().values())) + 500
+        assert (await send()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.capacity = None
+        again = Broker(BrokerConfig("/data"), disk=disk.kill())
+        assert again.partition("t", 0).log.end_offset == 1
+
+    asyncio.run(work())

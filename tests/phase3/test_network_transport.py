@@ -1,0 +1,78 @@
+"""Our client over the network, when the network or the broker fails it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from phase2_groups import connect as phase2
+from phase2_groups.connect import UnknownAddress, connect
+from phase2_groups.error_codes import ErrorCode
+from phase2_groups.group_messages import Heartbeat
+from phase2_groups.producer import Producer
+from phase2_groups.producer_config import ProducerConfig
+from phase3_raft.client import NetworkTransport
+from phase3_raft.local_broker import LocalBroker
+
+
+def test_an_idempotent_producer_stores_once_what_it_sends_while_the_broker_is_killed(tmp_path):
+    with LocalBroker(tmp_path) as broker:
+        config = ProducerConfig(bootstrap_servers=broker.bootstrap_servers, linger_ms=1)
+        with Producer(config) as producer:
+            futures = [producer.send("t", str(n), partition=0) for n in range(100)]
+            futures[0].result(20)
+            killer = threading.Thread(target=broker.kill)
+            killer.start()
+            futures += [producer.send("t", str(n), partition=0) for n in range(100, 2_000)]
+            killer.join()
+            broker.start()
+            offsets = [future.result(60).offset for future in futures]
+        assert offsets == list(range(2_000))
+        with NetworkTransport(broker.bootstrap_servers) as transport:
+            found = transport.fetch({("t", 0): 0}, max_wait_ms=100)
+            assert found["t", 0].high_watermark == 2_000
+
+
+def test_a_broker_that_is_not_there_is_a_network_error():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with NetworkTransport(f"127.0.0.1:{port}") as transport:
+        assert transport.metadata(["t"]) == {"t": ErrorCode.NETWORK_EXCEPTION}
+        assert transport.produce({("t", 0): b"x"}, 1, 100)["t", 0].error.retriable
+        assert transport.init_producer_id().error.retriable
+        heartbeat = Heartbeat(token="1", member_id="m", generation=1)
+        reply = transport.ask_group("g", heartbeat, 1_000)
+        assert reply is None or reply.error.retriable
+        assert transport.committed("g", [("t", 0)])["t", 0].retriable
+
+
+def test_a_fetch_that_waits_is_woken():
+    with LocalBroker() as broker, NetworkTransport(broker.bootstrap_servers) as transport:
+        transport.metadata(["t"])
+        transport.metadata(["t"])
+        asked = threading.Event()
+        answers = []
+
+        def fetch():
+            asked.set()
+            answers.append(transport.fetch({("t", 0): 0}, max_wait_ms=25_000))
+
+        waiting = threading.Thread(target=fetch)
+        waiting.start()
+        asked.wait(10)
+        while waiting.is_alive():
+            transport.wake()
+            waiting.join(0.05)
+        assert not answers[0]["t", 0].data
+
+
+def test_the_address_of_a_broker_is_understood_once_phase_3_is_there(monkeypatch):
+    with LocalBroker() as broker:
+        transport = connect(broker.bootstrap_servers)
+        assert isinstance(transport, NetworkTransport)
+        transport.close()
+        monkeypatch.setattr(phase2, "over_network", None)
+        with pytest.raises(UnknownAddress, match="import phase3_raft"):
+            connect(broker.bootstrap_servers)
