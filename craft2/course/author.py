@@ -32,7 +32,7 @@ from craft2.course.splice import indented, splice
 from craft2.course.workbook import exercise_of, start
 from craft2.errors import Craft2Error
 
-CELL_TIMEOUT_S = 60
+CELL_TIMEOUT_S = 150  # a Spark of its own needs 120 at most on a busy machine
 _KERNELSPEC = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
 _WIDGETS = "application/vnd.jupyter.widget-view+json"  # of objects that ended with their kernel
 

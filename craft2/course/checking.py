@@ -28,6 +28,7 @@ TIME_LIMIT_S = 10.0
 GRACE_S = 3.0  # what the child has beyond its limit to say what it was doing
 WIDTH = 96  # characters a line of a notebook's output has room for before it breaks a word
 PASSED, FAILED, NOT_STARTED = "passed", "failed", "not started"
+LABELS = {"difference": "note"}  # how a person reads a field's name: it may be a reason, too
 _RED, _GREEN, _BOLD, _OFF = "\x1b[31m", "\x1b[32m", "\x1b[1m", "\x1b[0m"
 
 
@@ -62,7 +63,11 @@ class Verdict:
         if self.status == NOT_STARTED:
             return [f"{self.exercise} {title}: not started", _row("hint", self.hint)]
         rows = [("asked", self.field), ("expected", self.expected), ("got", self.got)]
-        rows += [("difference", self.difference), ("it printed", self.printed), ("hint", self.hint)]
+        rows += [
+            (LABELS["difference"], self.difference),
+            ("it printed", self.printed),
+            ("hint", self.hint),
+        ]
         return [f"{self.exercise} {title}: {self.status}"] + [
             _row(name, text) for name, text in rows if text
         ]
@@ -128,15 +133,21 @@ def run_check(
             found = _run_child(exercise_id, Path(scratch), time_limit_s)
     if found["status"] != PASSED:
         found.setdefault("field", task.title)
-        found["hint"] = _latest_hint(task, Edition(root))
+        found["hint"] = _latest_hint(task, Edition(root), found["status"])
     return Verdict(exercise=exercise_id, **found)
 
 
-def _latest_hint(task: Exercise, edition: Edition) -> str:
-    """The hint the learner was given last, or the first; and the command that gives more."""
-    given = max(1, edition.remembered("hints").get(task.id, 1))
-    more = "more: `craft2 hint" if given < len(task.hints) else "the solution: `craft2 solution"
-    return f"{task.hints[given - 1]} ({more} {task.id}`)"
+def _latest_hint(task: Exercise, edition: Edition, status: str) -> str:
+    """The hint the learner was given last, or the first; and the command that gives more. Who has
+    not begun has to ask; and for the last hint, which is nearly the solution, everybody has to."""
+    asked = edition.remembered("hints")
+    if status == NOT_STARTED and task.id not in asked:
+        return f"there are {len(task.hints)} to ask for: `craft2 hint {task.id}`"
+    given = max(1, asked.get(task.id, 1))
+    shown = task.hints[min(given, len(task.hints) - 1) - 1]
+    if given < len(task.hints):
+        return f"{shown} (more: `craft2 hint {task.id}`)"
+    return f"{shown} (the last one: `craft2 hint {task.id}`, then `craft2 solution {task.id}`)"
 
 
 def _overlay(exercise_id: str, root: Path, scratch: Path, body: str | None) -> None:

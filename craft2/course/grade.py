@@ -10,7 +10,7 @@ import csv
 import io
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,30 +19,42 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from craft2.course.checking import FAILED, NOT_STARTED, PASSED, run_check
+from craft2.course.checking import FAILED, LABELS, NOT_STARTED, PASSED, run_check
 from craft2.course.edition import Edition, notebooks_folder
-from craft2.course.exercises import EXERCISES
-from craft2.course.predictions import prediction_ids
+from craft2.course.exercises import EXERCISES, UnknownExerciseError, exercise
+from craft2.course.predictions import prediction_ids, same
 
-_COLUMN = 30  # characters of a table's cell
 ASKED = ("asked", "expected", "got", "difference", "hint")
 COLUMNS = ("edition", "exercise", "title", "status", *ASKED)
 RECORDED, NOT_RECORDED = "recorded", "not recorded"  # a prediction is neither right nor wrong
-_STYLE = {PASSED: "green", FAILED: "red", NOT_STARTED: "dim", RECORDED: "", NOT_RECORDED: "dim"}
+_STYLE = {PASSED: "green", FAILED: "red", NOT_STARTED: "dim"}
 
 
-def grade(folders: Iterable[Path], notebooks: Path | None = None) -> Iterator[dict[str, str]]:
+def grade(
+    folders: Iterable[Path], notebooks: Path | None = None, only: Sequence[str] = ()
+) -> Iterator[dict[str, str]]:
     """One row (see COLUMNS) for each exercise of each edition, then one for each prediction.
 
     `notebooks` is where the committed notebooks are (default: those installed with the course).
-    Raises NoEditionError for a folder that is none.
+    `only`: these exercises ("10.1"), and all exercises and predictions of these notebooks ("10");
+    of all notebooks, if it is empty.
+    Raises NoEditionError for a folder that is none, UnknownExerciseError for an exercise or a
+    notebook.
     """
-    asked = prediction_ids(notebooks or notebooks_folder())
+    every = prediction_ids(notebooks or notebooks_folder())
+    whole = {int(word) for word in only if "." not in word}
+    tasks = [exercise(word) for word in only if "." in word]
+    tasks += [task for one, task in EXERCISES.items() if not only or _notebook(one) in whole]
+    asked = [one for one in every if not only or _notebook(one) in whole]
+    for number in sorted(whole - {_notebook(one) for one in (*EXERCISES, *every)}):
+        raise UnknownExerciseError(
+            f"notebook {number} has no exercise", f"use one of {', '.join(EXERCISES)}"
+        )
     editions = [Edition.require(folder) for folder in folders]
     with ThreadPoolExecutor(max_workers=2) as pool:
         for edition in editions:
-            verdicts = pool.map(run_check, EXERCISES, [edition.root] * len(EXERCISES))
-            for task, verdict in zip(EXERCISES.values(), verdicts, strict=True):
+            verdicts = pool.map(lambda task, root=edition.root: run_check(task.id, root), tasks)
+            for task, verdict in zip(tasks, verdicts, strict=True):
                 yield {
                     "edition": edition.root.name,
                     "exercise": task.id,
@@ -55,6 +67,11 @@ def grade(folders: Iterable[Path], notebooks: Path | None = None) -> Iterator[di
                     "hint": verdict.hint if verdict.status == FAILED else "",
                 }
             yield from _predictions(edition, asked)
+
+
+def _notebook(number: str) -> int:
+    """The notebook of an exercise ("0.1") or a prediction ("00.1")."""
+    return int(number.split(".")[0])
 
 
 def _predictions(edition: Edition, ids: list[str]) -> Iterator[dict[str, str]]:
@@ -85,34 +102,34 @@ def as_csv(rows: Iterable[dict[str, str]]) -> str:
     return out.getvalue()
 
 
-def _is_short(text: str) -> bool:
-    """Whether it can be read in a column of a table."""
-    return len(text) <= _COLUMN
-
-
 def print_table(rows: Iterable[dict[str, str]], console: Console | None = None) -> None:
-    """The rows for a terminal: a table an edition, and below it what was asked, with a hint."""
+    """The rows for a terminal: a table an edition; below it what was asked and came, with a hint,
+    and what was predicted."""
     console = console or Console()
     for edition, group in itertools.groupby(rows, key=lambda row: row["edition"]):
         of_edition = list(group)
-        table = Table("exercise", "status", "expected", "got", title=Text(edition, style="bold"))
+        table = Table("exercise", "status", title=Text(edition, style="bold"))
         missing = sum(row["status"] == NOT_RECORDED for row in of_edition)
+        below = []
         for row in of_edition:
-            if row["status"] != NOT_RECORDED:
-                table.add_row(
-                    Text(f"{row['exercise']} {row['title']}"),
-                    Text(row["status"], style=_STYLE[row["status"]]),
-                    *(
-                        Text(row[c] if _is_short(row[c]) else "(below)")
-                        for c in ("expected", "got")
-                    ),
-                )
+            if row["status"] == RECORDED:
+                it_is = f"; it is {row['expected']}" if row["expected"] else ""
+                if it_is and same(row["got"], row["expected"]):
+                    it_is = ", and so it is"
+                below.append(f"prediction {row['exercise']}: you said {row['got']}{it_is}")
+            elif row["status"] != NOT_RECORDED:
+                name = Text(f"{row['exercise']} {row['title']}")
+                table.add_row(name, Text(row["status"], style=_STYLE[row["status"]]))
+            if row["status"] == FAILED:
+                told = [(LABELS.get(column, column), row[column]) for column in ASKED]
+                below += [f"{row['exercise']} {label}: {text}" for label, text in told if text]
         if missing:
-            table.caption = f"{missing} predictions are not recorded"
-        console.print(table)
-        for row in of_edition:
-            for column in ASKED:
-                told = column in ("expected", "got") and _is_short(row[column])
-                if row["status"] == FAILED and row[column] and not told:
-                    text = Text(f"{row['exercise']} {column}: {row[column]}")
-                    console.print(Padding(text, (0, 0, 0, 2), expand=False))
+            below.append(
+                f"Not answered yet: {missing} of the questions that the notebooks ask before an "
+                "experiment. Put your answer in place of the dots in predict(...) and run the "
+                "cell. Right or wrong does not count, and no exercise needs it."
+            )
+        if table.row_count:
+            console.print(table)
+        for line in below:
+            console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))

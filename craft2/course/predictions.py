@@ -59,11 +59,29 @@ def compare(prediction_id: str, actual: object) -> None:
     if edition is not None and not os.environ.get(GRADING):
         outcomes = edition.remembered("outcomes") | {prediction_id: repr(actual)}
         edition.remember("outcomes", outcomes)
-    if prediction_id in recorded:
-        said = f"you said {recorded[prediction_id]!r}"
+    if prediction_id not in recorded:
+        said = f"you recorded nothing; it is {actual!r}"
+    elif same(recorded[prediction_id], actual):
+        said = f"you said {recorded[prediction_id]!r}, and so it is"
     else:
-        said = "you recorded nothing"
-    print(f"Prediction {prediction_id}: {said}; it is {actual!r}.")
+        said = f"you said {recorded[prediction_id]!r}; it is {actual!r}"
+    print(f"Prediction {prediction_id}: {said}.")
+
+
+def same(said: object, actual: object) -> bool:
+    """Whether a prediction came true: "No " does for "no", and "14" for 14.0.
+
+    Either may be given as its repr, which is how `actual` is remembered.
+    """
+    return _plain(said) == _plain(actual)
+
+
+def _plain(answer: object) -> float | str:
+    text = str(answer).strip(" '\"").casefold()
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def prediction_ids(notebooks: Path) -> list[str]:

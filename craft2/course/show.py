@@ -7,6 +7,7 @@ region is left out: the stored output would give the solution away.
 from __future__ import annotations
 
 import inspect
+import textwrap
 from types import ModuleType
 from typing import Any
 
@@ -14,8 +15,11 @@ from craft2.course.splice import BEGIN, END
 
 
 def show(thing: ModuleType | type | Any) -> None:
-    """Print the source of `thing`, with a line of dots for each exercise in it."""
-    print(folded(inspect.getsource(thing)))
+    """Print the source of `thing`, with a line of dots for each exercise in it.
+
+    Flush left, as a notebook's output that is too wide for its page breaks in the middle of words.
+    """
+    print(folded(textwrap.dedent(inspect.getsource(thing))))
 
 
 def folded(source: str) -> str:

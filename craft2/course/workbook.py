@@ -37,7 +37,7 @@ version = "{version("craft2")}"
 _PYTEST_INI = """\
 # `pytest --nbval` in this folder grades it: see conftest.py.
 [pytest]
-addopts = --nbval --nbval-current-env --nbval-cell-timeout=60
+addopts = --nbval --nbval-current-env --nbval-cell-timeout=150
 testpaths = .craft2/notebooks
 """
 

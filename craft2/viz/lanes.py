@@ -17,11 +17,16 @@ IDLE = "idle"
 
 
 class Span(NamedTuple):
-    """From `start_s` to `end_s` (seconds since the first event) the lane belonged to `owner`."""
+    """From `start_s` to `end_s` (seconds since the first event) the lane belonged to `owner`.
+
+    words: written into the span, in place of the owner. pale: drawn in a lighter tone.
+    """
 
     start_s: float
     end_s: float
     owner: str
+    words: str = ""
+    pale: bool = False
 
 
 class Mark(NamedTuple):
@@ -36,12 +41,46 @@ class Mark(NamedTuple):
     fault: bool = False
 
 
+class Arrow(NamedTuple):
+    """Something that went from one lane to another, such as a message; or did not get there."""
+
+    start_s: float
+    end_s: float
+    source: str
+    target: str
+    words: str
+    lost: bool = False
+
+
+class Box(NamedTuple):
+    """A thing that a lane holds, such as an entry of a log, coloured like the spans of `owner`.
+
+    sure: whether it is there to stay; else it is drawn dashed.
+    """
+
+    words: str
+    owner: str
+    sure: bool
+    hint: str = ""
+
+
+class Board(NamedTuple):
+    """What a lane holds from `second` on: a line of words, and boxes."""
+
+    second: float
+    words: str
+    boxes: tuple[Box, ...]
+
+
 @dataclass
 class Lanes:
     """See the module. Lanes come in the order in which they are drawn, top to bottom.
 
     grey: owners that are drawn in grey, because they have nothing. lines: name -> (seconds,
-    values), drawn below the lanes; `lines_label` says what they are.
+    values), drawn below the lanes; `lines_label` says what they are. boards: what each lane holds
+    at the moment that is looked at (the player alone shows it), in the order of time. begin_s:
+    where the picture begins. order: all owners, in that of their colours, if it is to be the same
+    in several pictures.
     """
 
     lanes: dict[str, list[Span]]
@@ -50,9 +89,15 @@ class Lanes:
     grey: set[str] = field(default_factory=lambda: {IDLE})
     lines: Mapping[str, tuple[list[float], list[float]]] = field(default_factory=dict)
     lines_label: str = ""
+    arrows: list[Arrow] = field(default_factory=list)
+    boards: Mapping[str, list[Board]] = field(default_factory=dict)
+    begin_s: float = 0.0
+    order: tuple[str, ...] = ()
 
     def owners(self) -> list[str]:
         """Everybody who ever owned a lane, but for the grey ones."""
+        if self.order:
+            return list(self.order)
         found = {span.owner for spans in self.lanes.values() for span in spans} - self.grey
         return sorted(found, key=_natural)
 
@@ -71,10 +116,10 @@ def lanes_of_group(events: Iterable[Event]) -> Lanes:
     open_spans: dict[str, tuple[float, str]] = {}
     lanes: dict[str, list[Span]] = {}
     marks: list[Mark] = []
-    lags: dict[str, float] = {}
-    assigned: set[str] = set()  # partitions that ever had an owner
+    lags = _first_lags(ordered)
     held: dict[str, list[str]] = {}  # what a worker had when it was paused or killed
-    seconds, totals = [], []
+    seconds: list[float] = []
+    totals: list[float] = []
 
     def close(lane: str, now: float, owner: str) -> None:
         if lane in open_spans and open_spans[lane][1] == owner:
@@ -86,7 +131,9 @@ def lanes_of_group(events: Iterable[Event]) -> Lanes:
         lane = f"{event.topic}-{event.partition}"
         match event.kind:
             case "assigned":
-                assigned.add(lane)
+                if lags and not seconds:  # from when there is a reader
+                    seconds.append(now)
+                    totals.append(sum(lags.values()))
                 close(event.who, now, IDLE)
                 if lane in open_spans:
                     close(lane, now, open_spans[lane][1])
@@ -115,11 +162,10 @@ def lanes_of_group(events: Iterable[Event]) -> Lanes:
                 elif event.kind == "resumed":
                     for other in held.pop(worker, []):
                         open_spans.setdefault(other, (now, worker))
-            case "progress":
-                lags[lane] = float(event.data.get("lag") or 0)
-                if assigned <= lags.keys():  # else the sum would lack some
-                    seconds.append(now)
-                    totals.append(sum(lags.values()))
+            case "progress" if event.data.get("lag") is not None:
+                lags[lane] = float(event.data["lag"] or 0)
+                seconds.append(now)
+                totals.append(sum(lags.values()))
     end = (ordered[-1].when_ms - zero) / 1000
     for lane, (_, owner) in list(open_spans.items()):
         close(lane, end, owner)
@@ -127,6 +173,16 @@ def lanes_of_group(events: Iterable[Event]) -> Lanes:
     order = sorted(lanes, key=lambda lane: (lane in idle, _natural(lane)))
     lines = {"all partitions": (seconds, totals)} if seconds else {}
     return Lanes({x: lanes[x] for x in order}, marks, end, lines=lines, lines_label="lag, messages")
+
+
+def _first_lags(ordered: Iterable[Event]) -> dict[str, float]:
+    """What each partition's reader first said: it stands for what it has not said before, or the
+    sum would begin late, when the last of them has spoken, or too low."""
+    lags: dict[str, float] = {}
+    for event in ordered:
+        if event.kind == "progress" and event.data.get("lag") is not None:
+            lags.setdefault(f"{event.topic}-{event.partition}", float(event.data["lag"] or 0))
+    return lags
 
 
 def _natural(lane: str) -> tuple[str, int]:

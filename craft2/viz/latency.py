@@ -22,16 +22,21 @@ from craft2.viz.style import (
 STORED = (("p50_ms", 50.0), ("p95_ms", 95.0), ("p99_ms", 99.0), ("p999_ms", 99.9))
 
 
-def latency_distribution(data: Any, title: str = "Latency by percentile") -> Chart:
+def latency_distribution(
+    data: Any,
+    title: str = "Latency by percentile",
+    of: str = "calls",
+    measured: str = "latency",
+) -> Chart:
     """One line a backend: the latency in ms that so many percent of the calls did not exceed.
 
     `data` is either a mapping from names to all their latencies in ms (array, list), drawn in
     full, or rows of the results store, drawn through the percentiles they hold.  The percent axis
     gives each further nine (90, 99, 99.9) the same width: the tail is what users notice, and an
-    even axis would hide it in the last pixel.
+    even axis would hide it in the last pixel.  of, measured: what was measured, and what of it.
     """
     lines = _from_samples(data) if isinstance(data, Mapping) else _from_rows(data)
-    chart, axes = new_chart(title, "percent of calls", "latency, ms")
+    chart, axes = new_chart(title, f"percent of {of}", f"{measured}, ms")
     colours = colour_of(lines)
     ends = []
     for name, (percents, latencies) in lines.items():

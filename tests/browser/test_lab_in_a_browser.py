@@ -7,6 +7,7 @@ from lab_page import errors
 FIRST = "00_start_here.ipynb"
 SECOND = "01_a_file_per_message.ipynb"
 THIRD = "02_offsets_and_crashes.ipynb"
+RAFT = "22_electing_a_leader.ipynb"
 
 
 def test_a_new_learner_runs_00_and_01_and_turns_two_exercises_green(lab, page):
@@ -64,3 +65,19 @@ def test_the_live_panel_runs_kills_and_leaves_no_process_behind(lab, page):
     page.menu("Kernel", "Restart Kernel…")
     page.page.locator(".jp-Dialog button").get_by_text("Restart").click()
     page.wait_until(lambda: not lab.workers(), "the workers to end with their kernel")
+
+
+def test_an_election_is_played_by_hand(lab, page):
+    elections = lab.workbook / "phase3_raft" / "raft" / "elections.py"
+    page.terminal("craft2 solve 22.1", elections, "ask.last_term")
+    page.open_notebook(RAFT)
+    assert not errors(page.run_all(RAFT))
+
+    page.press("Its timer rings", r"^0 ms; nobody leads; 2 messages")
+    page.press("Let 100 ms pass", r"^100 ms; server 1 leads")
+    page.press("Propose to it", r"4 messages are on the way")
+    page.press("Lose the message", r"^100 ms; server 1 leads")
+    page.press("Let 100 ms pass", r"^200 ms; server 1 leads")
+    film = page.page.frame_locator(".jp-OutputArea iframe").last
+    film.locator("svg text", has_text="leader, term 1").first.wait_for()
+    film.locator(".box", has_text="x = 1").first.wait_for()

@@ -133,6 +133,12 @@ def test_a_crash_becomes_a_message(body, got):
     assert got in verdict.got
 
 
+def test_a_fence_that_forgets_to_return_is_told_so():
+    verdict = run_check("13.3", REFERENCE, body="self._unknown(request.member_id, None)")
+    assert (verdict.expected, verdict.got) == ("ErrorCode.NONE", "None")
+    assert "has to return an ErrorCode: ErrorCode.NONE if nothing is wrong" in verdict.difference
+
+
 def test_an_endless_answer_is_cut():
     verdict = run_check("0.1", REFERENCE, body="return 'x' * 10_000_000")
     assert "characters)" in verdict.got
@@ -185,7 +191,7 @@ def test_check_failure_renders_as_the_verdict_alone(edition, monkeypatch):
     assert "Traceback" not in rendered
     assert "expected   3" in rendered
     assert "got        0" in rendered
-    assert "difference got - expected: -3" in rendered
+    assert "note       got - expected: -3" in rendered
     assert max(map(len, rendered.splitlines())) <= WIDTH, "a notebook would break a word"
     assert "hint " in rendered
 

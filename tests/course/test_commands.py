@@ -15,10 +15,10 @@ from craft2.apps.cli import app
 from craft2.course import compare, hint, predict
 from craft2.course.checking import PASSED, run_check
 from craft2.course.edition import NoEditionError
-from craft2.course.exercises import EXERCISES
+from craft2.course.exercises import EXERCISES, UnknownExerciseError
 from craft2.course.grade import grade, print_table
 from craft2.course.help import solve_all
-from craft2.course.predictions import UnknownPredictionError
+from craft2.course.predictions import UnknownPredictionError, same
 from craft2.course.show import folded, show
 from phase1_file_queue import partitioner
 
@@ -82,12 +82,25 @@ def test_hint_in_a_notebook_gives_the_next_only_after_the_code_changed(inside, c
 
 def test_a_failed_check_shows_the_hint_given_last(inside):
     hints = EXERCISES["0.1"].hints
-    assert run_check("0.1", inside.root).hint.startswith(hints[0])
-    for text, more in zip(hints, ("hint", "hint", "solution"), strict=True):
+    assert run_check("0.1", inside.root).hint == "there are 3 to ask for: `craft2 hint 0.1`"
+    for text in hints[:2]:
         craft2("hint", "0.1")
-        shown = run_check("0.1", inside.root).hint
-        assert shown.startswith(text)
-        assert f"`craft2 {more} 0.1`" in shown
+        assert run_check("0.1", inside.root).hint == f"{text} (more: `craft2 hint 0.1`)"
+
+
+def test_the_last_hint_is_nearly_the_solution_and_nothing_shows_it_unasked(inside):
+    write_body(inside, "0.1", "return 0")
+    last = EXERCISES["0.1"].hints[-1]
+    for _ in range(4):
+        assert last not in run_check("0.1", inside.root).hint
+        assert last not in json.loads(craft2("grade", "0.1", "--json"))[0]["hint"]
+        asked = craft2("hint", "0.1")
+    assert last in " ".join(asked.split()), "who asks gets it, as often as they ask"
+    assert "`craft2 solution 0.1`" in run_check("0.1", inside.root).hint
+
+
+def test_every_exercise_has_a_hint_that_may_be_shown_unasked():
+    assert min(len(task.hints) for task in EXERCISES.values()) >= 2
 
 
 def test_solution_only_when_asked_for_twice(inside):
@@ -206,6 +219,46 @@ def test_grade_reads_well_in_80_columns(inside):
     assert "1.1 hint" not in below
 
 
+def test_grade_takes_exercises_by_their_numbers(inside):
+    write_body(inside, "0.1", "return 0")
+    rows = json.loads(craft2("grade", "0.1", "10.1", "--json"))
+    assert [(r["exercise"], r["status"]) for r in rows] == [
+        ("0.1", "failed"),
+        ("10.1", "not started"),
+    ]
+    with pytest.raises(UnknownExerciseError, match=r"no exercise '9\.9'"):
+        craft2("grade", "9.9")
+
+
+def test_grade_takes_a_whole_notebook_by_its_number(predicting):
+    def graded(*only: str) -> list[str]:
+        rows = grade([predicting.root], notebooks=predicting.twins, only=only)
+        return [f"{row['title'] == 'prediction'} {row['exercise']}" for row in rows]
+
+    assert graded("11") == ["False 11.1", "False 11.2"]
+    assert graded("00", "1.1") == ["False 1.1", "False 0.1"]
+    assert graded("99") == ["True 99.1", "True 99.2"]
+    with pytest.raises(UnknownExerciseError, match=r"notebook 98 has no exercise.*use one of 0\.1"):
+        graded("98")
+    assert [row["exercise"] for row in exercises(json.loads(craft2("grade", "3", "--json")))] == [
+        "3.1",
+        "3.2",
+        "3.3",
+    ]
+
+
+def test_grade_says_below_the_table_what_was_predicted(predicting):
+    predict("99.2", "all of them")
+    out = io.StringIO()
+    print_table(grade([predicting.root], predicting.twins), Console(file=out, width=80))
+    assert "prediction 99.2: you said 'all of them'\n" in out.getvalue()
+    compare("99.2", "All of them")
+    print_table(grade([predicting.root], predicting.twins), Console(file=out, width=80))
+    assert "prediction 99.2: you said 'all of them', and so it is\n" in out.getvalue()
+    assert "Not answered yet: 1 of the questions" in out.getvalue()
+    assert "in place of the dots in predict(...)" in " ".join(out.getvalue().split())
+
+
 def test_grade_does_not_believe_what_the_edition_says_about_itself(inside):
     """Twins, conftest and state are the learner's to touch: the checks are not."""
     for path in (*inside.twins.glob("*"), inside.root / "conftest.py"):
@@ -225,9 +278,32 @@ def test_predictions_are_recorded_and_compared(predicting, capsys, monkeypatch):
         "Prediction 99.1: you said 4; it is 3.",
         "Prediction 99.2: you recorded nothing; it is 3.",
     ]
+    predict("99.2", " No ")
+    compare("99.2", "no")
+    compare("99.2", "yes")
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "Prediction 99.2: you said ' No ', and so it is.",
+        "Prediction 99.2: you said ' No '; it is 'yes'.",
+    ]
     monkeypatch.setenv("CRAFT2_GRADING", "1")
     predict("99.1", 1000)
-    assert predicting.remembered("predictions") == {"99.1": 4}, "grading replaces no answer"
+    assert predicting.remembered("predictions")["99.1"] == 4, "grading replaces no answer"
+
+
+@pytest.mark.parametrize(
+    ("said", "actual", "alike"),
+    [
+        ("No", "no", True),
+        ("the new one is refused", "'The new one is refused '", True),
+        ("14", 14.0, True),
+        ("True", True, True),
+        (1, True, False),
+        ("no", "yes", False),
+        (3, 4, False),
+    ],
+)
+def test_case_and_blanks_around_do_not_make_a_prediction_wrong(said, actual, alike):
+    assert same(said, actual) is alike
 
 
 def test_predictions_outside_an_edition_leave_nothing(tmp_path, monkeypatch, capsys):

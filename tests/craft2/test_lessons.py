@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from craft2.apps.bench.results import Results
 from craft2.apps.lessons import files, loads, processes
 from craft2.apps.lessons.crashes import WAYS, after_crashes, crash_table, failures
+from craft2.apps.lessons.groups import at_rest
 from craft2.apps.lessons.processes import (
     LIMIT_S,
     Worker,
@@ -30,6 +32,7 @@ from craft2.apps.lessons.processes import (
     write_jsonl,
 )
 from craft2.clock import ManualClock
+from craft2.events import Event, Events
 from phase1_file_queue.partitioned_queue import PartitionedQueue
 from phase1_file_queue.publish import publish
 from phase1_file_queue.queue_consumer import QueueConsumer
@@ -147,6 +150,7 @@ PARENT = """
 import sys
 from craft2.apps.lessons.processes import Worker, consume
 from craft2.clock import ManualClock
+from craft2.events import Event, Events
 from phase1_file_queue.partitioned_queue import PartitionedQueue
 with PartitionedQueue(sys.argv[1], fsync=False) as queue:
     queue.produce("UA", "one")
@@ -293,3 +297,26 @@ def test_results_go_into_the_edition(tmp_path, monkeypatch):
     monkeypatch.delenv("CRAFT2_RESULTS")
     monkeypatch.chdir(Path(__file__).parents[2] / "notebooks")
     assert files.results_folder() == Path(__file__).resolve().parents[2] / "results"
+
+
+def test_a_group_is_at_rest_when_all_that_run_know_their_share_of_the_last_rebalance():
+    log = Events("group")
+
+    def happens(kind: str, generation: int, partition: int | None = None) -> list[Event]:
+        topic = "flights" if partition is not None else None
+        log.emit(kind, topic=topic, partition=partition, generation=generation)
+        return log.events
+
+    def says(who: str, kind: str, partition: int | None = None) -> list[Event]:
+        happens(kind, 1, partition)
+        log.events[-1] = msgspec.structs.replace(log.events[-1], who=who)
+        return log.events
+
+    assert not at_rest(happens("rebalance-begins", 0), ["a", "b"], 2)
+    says("a", "assigned", 0)
+    assert not at_rest(says("a", "assigned", 1), ["a", "b"], 2), "the group does not say stable yet"
+    assert not at_rest(happens("stable", 1), ["a", "b"], 2), "b has no answer yet"
+    assert at_rest(says("b", "idle"), ["a", "b"], 2)
+    assert not at_rest(log.events, ["a", "b", "c"], 2), "c runs, and has not joined"
+    assert not at_rest(log.events, ["a", "b"], 3)
+    assert not at_rest(happens("rebalance-begins", 1), ["a", "b"], 2)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 from craft2.clock import ManualClock
 from craft2.events import Events
 from craft2.viz import Lanes, Mark, Span, lane_timeline, lanes_of_group, player
+from craft2.viz.lanes import Arrow, Board
 
 
 def history():
@@ -76,8 +79,18 @@ def test_marks_are_generations_with_their_because_and_what_was_done_from_outside
     ]
 
 
-def test_lag_is_that_of_all_partitions():
-    assert lanes_of_group(history()).lines == {"all partitions": ([2], [10])}
+def test_lag_is_that_of_all_partitions_from_the_first_reader_on():
+    assert lanes_of_group(history()).lines == {"all partitions": ([1, 2, 2], [10, 10, 10])}
+
+
+def test_a_lag_that_is_not_known_is_not_drawn_as_none_left():
+    clock = ManualClock()
+    events = Events("a", clock)
+    for lag in (None, 7, None, 5):
+        events.emit("assigned", topic="t", partition=0)
+        events.emit("progress", topic="t", partition=0, data={"lag": lag})
+        clock.advance(1)
+    assert lanes_of_group(events.events).lines == {"all partitions": ([0, 1, 3], [7, 7, 5])}
 
 
 def test_the_picture_has_a_bar_a_span_and_every_because_in_words():
@@ -89,6 +102,33 @@ def test_the_picture_has_a_bar_a_span_and_every_because_in_words():
     assert lower.get_ylabel() == "lag, messages"
     assert "2  b sent no heartbeat for 1.0 s" in chart._supxlabel.get_text()
     assert [text.get_text() for text in chart.legends[0].texts] == ["a", "b", "c", "idle"]
+
+
+def near_each_other():
+    """Two kills and two generations at nearly the same moment, and a kill at the end."""
+    faults = [(1.0, "consumer-1 killed"), (1.1, "consumer-2 killed"), (9.9, "consumer-3 killed")]
+    marks = [Mark(second, "killed", because, fault=True) for second, because in faults]
+    marks += [Mark(1.2, "2", "a left"), Mark(1.21, "3", "b left"), Mark(5, "4", "c left")]
+    return Lanes({"t-0": [Span(0, 10, "consumer-4")]}, sorted(marks), 10.0)
+
+
+def test_words_of_what_happens_at_nearly_the_same_moment_do_not_overprint_each_other():
+    chart = lane_timeline(near_each_other())
+    chart.canvas.draw()
+    texts = {text.get_text(): text.get_window_extent() for text in chart.axes[0].texts}
+    assert list(texts)[-2:] == ["2, 3", "4"]
+    assert len(texts) == 5
+    boxes = list(texts.values())
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    assert all(box.x1 < chart.bbox.x1 for box in boxes)
+
+
+def test_lines_of_rebalances_end_above_the_words_about_faults():
+    axes = lane_timeline(near_each_other()).axes[0]
+    ends = {line.get_color(): max(line.get_ydata()) for line in axes.lines}
+    lowest_bar, words = 0.4, [text.xy[1] for text in axes.texts if "killed" in text.get_text()]
+    assert ends["black"] <= 1 - lowest_bar < min(words)
+    assert ends["#b00000"] > max(words)
 
 
 def test_nothing_is_drawn_as_nothing():
@@ -129,3 +169,46 @@ def test_the_player_steps_from_change_to_change_and_says_why(chromium, tmp_path)
     assert said[1] == "2.00 s, b killed\na: t-0\nidle: c"
     assert said[2].startswith("1.00 s, generation 1: a joined\na: t-0\nb: t-10")
     assert said[3] == said[1]
+
+
+def test_the_player_names_short_spans_shortly_and_merges_numbers_that_are_near(chromium, tmp_path):
+    from playwright.sync_api import sync_playwright
+
+    lanes = near_each_other()
+    lanes.lanes["t-1"] = [Span(0, 2, "consumer-4"), Span(2, 2.4, "consumer-12")]
+    page_file = tmp_path / "film.html"
+    page_file.write_text(player(lanes).html)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(page_file.as_uri())
+        said = "all => all.map(text => text.firstChild.data)"
+        numbers = page.locator("svg text.bold").evaluate_all(said)
+        inside = page.locator("svg text.inside").evaluate_all(said)
+        browser.close()
+    assert numbers == ["2, 3", "4"]
+    assert inside == ["consumer-4", "consumer-4", "12"]
+
+
+def test_a_film_of_messages_halts_where_they_arrive_and_draws_none_beyond_its_end(
+    chromium, tmp_path
+):
+    from playwright.sync_api import sync_playwright
+
+    arrows = [Arrow(0.01, 0.02, "a", "b", "hello"), Arrow(0.09, 0.12, "b", "a", "too late")]
+    lanes = Lanes({who: [Span(0, 0.1, who)] for who in "ab"}, [], 0.1, arrows=arrows)
+    lanes.boards = {"a": [Board(0, "listens", ())]}
+    page_file = tmp_path / "film.html"
+    page_file.write_text(player(lanes, at_s=0.0, stops_s=[0.02]).html)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(page_file.as_uri())
+        page.click("#next")
+        said = page.inner_text("#why"), page.inner_text("#clock")
+        right = page.locator("svg line").evaluate_all("all => all.map(l => l.x2.baseVal.value)")
+        heads = page.locator("svg circle").count()
+        browser.close()
+    assert said == ("20 ms, a to b: hello", "20 ms")
+    assert max(right) <= 750
+    assert heads == 1

@@ -129,5 +129,5 @@ def grow_group(
         pool.add(after - before)
         pool.wait_until(lambda: shared_by(after))
         enough = lag_of(pool.events()) - 1_000
-        pool.wait_until(lambda: lag_of(pool.events()) < enough)
+        pool.wait_until(lambda: 0 <= lag_of(pool.events()) < enough)
         return pool.events(), events

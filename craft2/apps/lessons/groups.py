@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from craft2.apps.ingestion.flights import flights
@@ -15,9 +15,11 @@ from craft2.events import Event
 from phase1_file_queue.publish import publish
 from phase2_groups.committed_offsets import CommittedOffsets
 from phase2_groups.consumer import Consumer
+from phase2_groups.consumer_errors import raise_commit_error
 from phase2_groups.fetch_buffer import ConsumerRecord
 from phase2_groups.file_transport import FileTransport, create_topic
-from phase2_groups.group_messages import OffsetToCommit, TopicPartition
+from phase2_groups.group_member import commit_error
+from phase2_groups.group_messages import Commit, OffsetToCommit, TopicPartition
 from phase2_groups.producer import Producer
 from phase2_groups.producer_config import ProducerConfig
 from phase2_groups.worker_pool import WorkerPool
@@ -85,9 +87,56 @@ def commit_to_log(folder: str | os.PathLike[str], partitions: int) -> None:
 
 
 def lag_of(events: Sequence[Event]) -> int:
-    """How much a group has still before it, as its members last reported; -1: nobody has."""
-    last = {(e.topic, e.partition): e for e in events if e.kind == "progress"}
-    return sum(int(event.data["lag"] or 0) for event in last.values()) if last else -1
+    """How much a group has still before it, as its members last reported; -1: not all is known."""
+    partitions = {(e.topic, e.partition) for e in events if e.kind == "assigned"}
+    last = {(e.topic, e.partition): e.data["lag"] for e in events if e.kind == "progress"}
+    if not partitions or partitions - last.keys() or None in last.values():
+        return -1
+    return sum(int(str(lag)) for lag in last.values())
+
+
+def at_rest(events: Sequence[Event], running: Iterable[str], partitions: int) -> bool:
+    """Whether an eager group has shared out so many partitions among all that run, and no
+    rebalance has begun since. (In an eager group everybody is told its share every time.)"""
+    of_group = [event for event in events if event.kind in ("rebalance-begins", "stable")]
+    if not of_group or of_group[-1].kind != "stable":
+        return False
+    this = [event for event in events if event.generation == of_group[-1].generation]
+    shares = [event for event in this if event.kind == "assigned"]
+    told = {event.who for event in this if event.kind in ("assigned", "idle")}
+    return told >= set(running) and len(shares) == partitions
+
+
+def until_taken_over(
+    pool: WorkerPool, end: Callable[[str], object], partition: TopicPartition, of: int
+) -> float:
+    """Seconds from when a partition's owner ends (`end(name)`) until all `of` partitions have
+    owners again, and it is none of them. Begins when the group is at rest: who says goodbye in the
+    middle of a rebalance waits for its end."""
+    pool.wait_until(lambda: at_rest(pool.events(), pool.running(), of))
+    name = pool.owners()[partition]
+    clock = SystemClock()
+    began = clock.monotonic()
+    end(name)
+    pool.wait_until(lambda: len(pool.owners()) == of and name not in pool.owners().values())
+    return clock.monotonic() - began
+
+
+def commit_late(address: str, assigned: Event) -> None:
+    """Send the commit of a member that slept since it reported this event, "assigned".
+
+    Raises CommitRefused if its group has gone on without it meanwhile.
+    """
+    group, topic, number = str(assigned.group), str(assigned.topic), int(assigned.partition or 0)
+    request = Commit(
+        token="late",
+        member_id=str(assigned.data["member"]),
+        generation=int(assigned.generation or 0),
+        offsets=((topic, number, OffsetToCommit(offset=1)),),
+    )
+    with FileTransport(address.removeprefix("file:")) as files:
+        error = commit_error(files.ask_group(group, request, timeout_ms=10_000))
+    raise_commit_error(error, group, group_instance_id=None)
 
 
 def time_to_drain(address: str, topic: str, members: int) -> float:

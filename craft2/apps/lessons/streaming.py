@@ -29,7 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from craft2.apps.lessons.processes import LIMIT_S, Worker
+from craft2.apps.lessons.processes import Worker
 from craft2.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 WINDOW = "6 hours"
 LATE = "4 days"
+SPARK_LIMIT_S = 120.0  # another Spark starts in ten seconds, or in a minute on a busy machine
 _EVENT = "from_json(cast(value as string), 'carrier string, event_time timestamp') as event"
 
 
@@ -95,7 +96,7 @@ class WindowsProcess(Worker):
         queue: str | os.PathLike[str],
         folder: str | os.PathLike[str],
         max_offsets: int = 2_000,
-        limit_s: float = LIMIT_S,
+        limit_s: float = SPARK_LIMIT_S,
     ) -> None:
         self._commits = Path(folder, "checkpoint", "commits")
         where = os.path.abspath(queue), os.path.abspath(folder)

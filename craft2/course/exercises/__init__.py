@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from craft2.course.exercises import (
     a_keys_partition,
+    advance_commit,
+    append_check,
     atomic_publish,
     even_assignment,
+    failed_seed,
+    grant_a_vote,
     group_commit,
     offset_with_result,
     revoke_first,
@@ -36,6 +40,10 @@ EXERCISES: dict[str, Exercise] = {
         sent_twice,
         offset_with_result,
         stale_commit,
+        grant_a_vote,
+        append_check,
+        advance_commit,
+        failed_seed,
     )
 }
 

@@ -107,9 +107,9 @@ def _ask(module: ModuleType, case: _Case) -> None:
     that(
         f"what {call} returns, in generation {GENERATION}",
         isinstance(got, module.ErrorCode) and got.name == case.expected,
-        expected=case.expected,
-        got=got.name if isinstance(got, module.ErrorCode) else repr(got),
-        difference=_why(case),
+        expected=f"ErrorCode.{case.expected}",
+        got=f"ErrorCode.{got.name}" if isinstance(got, module.ErrorCode) else repr(got),
+        difference=_why(case) if isinstance(got, module.ErrorCode) else _NO_CODE,
     )
     that(
         f"the group after {call}",
@@ -117,6 +117,9 @@ def _ask(module: ModuleType, case: _Case) -> None:
         expected="unchanged",
         got="something else: this only looks",
     )
+
+
+_NO_CODE = "every way through it has to return an ErrorCode: ErrorCode.NONE if nothing is wrong"
 
 
 def _why(case: _Case) -> str:

@@ -88,8 +88,13 @@ def _to_the_millisecond(module: ModuleType) -> None:
 
 
 def _sentence(because: str, name: str, seconds: str) -> None:
-    for word in (name, seconds):
-        that("the because", word in because, expected=f"a sentence with {word!r}", got=because)
+    for what, word in (("the member's name", name), ("its session timeout", seconds)):
+        that(
+            f"the sentence for the record that self._remove was given for the member {name!r}",
+            word in because,
+            expected=f"a sentence that has {what} in it, {word!r}",
+            got=repr(because),
+        )
 
 
 def _who_waits(module: ModuleType) -> None:
@@ -107,19 +112,19 @@ def _who_waits(module: ModuleType) -> None:
 
 
 def _several_at_once(module: ModuleType) -> None:
-    group = _Group(module, there=0, one=6_500, two=9_000)
-    group.tick("with two silent members")
-    equal("who is left of there, one and two", group.left(), ["there"])
+    group = _Group(module, there=0, ann=6_500, bob=9_000)
+    group.tick("with two silent members, `ann` and `bob`")
+    equal("who is left of `there`, `ann` and `bob`", group.left(), ["there"])
     begun = group.because("rebalance-begins")
     equal("rebalances that were begun", len(begun), 1)
-    for name in ("one", "two"):
+    for name in ("ann", "bob"):
         _sentence(begun[0], name, "6.0 s")
 
 
 def _everybody(module: ModuleType) -> None:
-    group = _Group(module, one=6_500, two=9_000)
+    group = _Group(module, ann=6_500, bob=9_000)
     group.tick("when everybody is silent")
-    equal("who is left of one and two", group.left(), [])
+    equal("who is left of `ann` and `bob`", group.left(), [])
     equal("the group's state", group.group.state.value, "Empty")
 
 
