@@ -19,7 +19,7 @@ PYTEST = [sys.executable, "-m", "pytest", "-m", "not prove"]
 PARALLEL = ["-q", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
 LONGEST_FIRST = ["tests/browser", "tests/phase1/test_log_crashes.py", "tests/craft2", "tests"]
 NBVAL = ["-p", "craft2.course.pytest_plugin", "--nbval", "--nbval-current-env"]
-NBVAL += ["--nbval-cell-timeout=60"]
+NBVAL += ["--nbval-cell-timeout=150"]
 
 
 def step(name: str, command: Sequence[str]) -> tuple[bool, str]:
