@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from craft2.apps.bench.results import Result, Results
-from craft2.apps.bench.scenarios import Comparison, bench_in, chosen, scenarios
+if TYPE_CHECKING:
+    from craft2.apps.bench.results import Result
+    from craft2.apps.bench.scenarios import Comparison
 
 
 def register(app: typer.Typer) -> None:
@@ -31,6 +32,9 @@ def bench(
     ] = Path("results"),
 ) -> None:
     """Run the benchmarks and print their ratios; exit status 1 when a target is missed."""
+    from craft2.apps.bench.results import Results
+    from craft2.apps.bench.scenarios import bench_in, chosen, scenarios
+
     console = Console()
     if listing:
         for each in scenarios().values():

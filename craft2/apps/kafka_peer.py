@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 
 from craft2.errors import Craft2Error
+from craft2.net import free_ports
 
 VERSION = "4.1.0"
 _ARTIFACTS = (
@@ -116,16 +117,18 @@ class KafkaPeer:
         self._folder = Path(data_dir or self._temporary or "")
         self._process: subprocess.Popen[bytes] | None = None
         try:
-            self._start(port or _free_port())
+            self._start(port)
         except BaseException:
             self.close()
             raise
 
     def _start(self, port: int) -> None:
+        free, controller = free_ports(2)
+        port = port or free
         self.bootstrap_servers = f"127.0.0.1:{port}"
         self._folder.mkdir(parents=True, exist_ok=True)
         settings = self._folder / "server.properties"
-        settings.write_text(_settings(port, _free_port(), self._folder / "data"))
+        settings.write_text(_settings(port, controller, self._folder / "data"))
         said = self._folder / "kafka.log"
         with said.open("ab") as output:
             storage = ("format", "-t", _CLUSTER_ID, "-c", str(settings), "--ignore-formatted")
@@ -206,12 +209,6 @@ def _settings(port: int, controller_port: int, data: Path) -> str:
         "group.initial.rebalance.delay.ms": 0,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def _answers(port: int) -> bool:
