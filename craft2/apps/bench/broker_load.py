@@ -14,12 +14,13 @@ import struct
 import threading
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from craft2.apps.bench.harness import BenchError
 from craft2.record_batch import encode_values
+from phase2_groups.error_codes import ErrorCode
 from phase3_raft import schemas
 
 PARTITIONS = 4
@@ -27,6 +28,7 @@ LIMIT_S = 120.0
 _CHUNK = 1_000  # records given to librdkafka at once
 _KINDS = 64  # different values
 _WORDS = (b"GET ", b"/api/v1/", b"status=200 ", b"carrier=UA ", b"latency_ms=")
+_NOT_YET = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _QUIET = {"log_level": 0, "error_cb": lambda error: None}
 
 
@@ -243,21 +245,11 @@ def replay(bootstrap: str, seconds: float, *, records: int, size_bytes: int = 10
 
     A new topic with one partition; up to a megabyte of requests, 100 at most, is on its way.
     """
-    batch = encode_values(list(itertools.islice(itertools.cycle(values(size_bytes)), records)))
-    host, _, port = bootstrap.rpartition(":")
-    with topic(bootstrap, 1) as name, socket.create_connection((host, int(port))) as connection:
-        fields = {
-            "transactional_id": None,
-            "acks": 1,
-            "timeout": 10_000,
-            "topic_data": [{"name": name, "partition_data": [{"index": 0, "records": batch}]}],
-        }
-        body = struct.pack(">hhih", 0, 7, 1, -1) + schemas.encode("produce", 7, fields, "request")
-        frame = struct.pack(">i", len(body)) + body
+    with topic(bootstrap, 1) as name, _connected(bootstrap) as connection:
+        frame = produce_frame(name, records, size_bytes)
         window = max(1, min(100, 1_000_000 // len(frame)))
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        answered, began = 0, time.perf_counter()
         size = _answer_size(connection, frame)
+        answered, began = 0, time.perf_counter()
         while time.perf_counter() < began + seconds:
             connection.sendall(frame * window)
             left = size * window
@@ -270,13 +262,52 @@ def replay(bootstrap: str, seconds: float, *, records: int, size_bytes: int = 10
         return records * answered / (time.perf_counter() - began)
 
 
+def waiting_client(bootstrap: str, name: str, records: int) -> Callable[[], None]:
+    """A client that sends a request with so many records to partition 0, and waits, each time."""
+    connection, frame = _connected(bootstrap), produce_frame(name, records, 100)
+    size = _answer_size(connection, frame)
+
+    def send() -> None:
+        connection.sendall(frame)
+        if len(connection.recv(size, socket.MSG_WAITALL)) < size:
+            raise BenchError("the broker hung up", "see what it says")
+
+    return send
+
+
+def produce_frame(name: str, records: int, size_bytes: int) -> bytes:
+    """A whole request with one batch for partition 0 of a topic."""
+    batch = encode_values(list(itertools.islice(itertools.cycle(values(size_bytes)), records)))
+    fields = {
+        "transactional_id": None,
+        "acks": 1,
+        "timeout": 10_000,
+        "topic_data": [{"name": name, "partition_data": [{"index": 0, "records": batch}]}],
+    }
+    body = struct.pack(">hhih", 0, 7, 1, -1) + schemas.encode("produce", 7, fields, "request")
+    return struct.pack(">i", len(body)) + body
+
+
+def _connected(bootstrap: str) -> socket.socket:
+    host, _, port = bootstrap.rpartition(":")
+    connection = socket.create_connection((host, int(port)))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
 def _answer_size(connection: socket.socket, frame: bytes) -> int:
-    """Send one request, and see that it succeeds; returns how long answers are."""
-    connection.sendall(frame)
-    head = connection.recv(4, socket.MSG_WAITALL)
-    body = connection.recv(int.from_bytes(head), socket.MSG_WAITALL)
-    reply = schemas.decode("produce", 7, body, 4, latest=7, kind="response")
-    error = reply.responses[0].partition_responses[0].error_code
-    if error:
-        raise BenchError(f"the broker refuses what is replayed, with error {error}", "see there")
-    return 4 + len(body)
+    """Send a request until it succeeds, and say how long the answer is.
+
+    For a moment after a topic was made, Apache Kafka does not know it, or who leads it.
+    """
+    until = time.perf_counter() + LIMIT_S
+    while True:
+        connection.sendall(frame)
+        head = connection.recv(4, socket.MSG_WAITALL)
+        body = connection.recv(int.from_bytes(head), socket.MSG_WAITALL)
+        reply = schemas.decode("produce", 7, body, 4, latest=7, kind="response")
+        error = reply.responses[0].partition_responses[0].error_code
+        if not error:
+            return 4 + len(body)
+        if error not in _NOT_YET or time.perf_counter() > until:
+            raise BenchError(f"the broker refuses what is replayed, with error {error}", "see it")
