@@ -9,6 +9,9 @@ import json
 import sys
 from pathlib import Path
 
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
 from craft2.apps.spark import session
 
 
@@ -62,13 +65,15 @@ def main(bootstrap: str, name: str, jars: str, folder: str) -> None:
     found["copied"] = copy_on()
     kafka(spark.createDataFrame([("late",)], "value string").write, topic=name).save()
     found["copied on"] = copy_on()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for deleted in admin.delete_records([TopicPartition(name, 0, 3)]).values():
+        deleted.result(30)
     try:
-        kafka(
-            spark.read, subscribe=f"{name}-none", **{"kafka.default.api.timeout.ms": "9000"}
-        ).load()
-        found["nowhere"] = "no error"
+        found["lost"] = values(
+            kafka(spark.read, startingOffsets=json.dumps({name: {"0": 0, "1": 0}})).load()
+        )
     except Exception as error:
-        found["nowhere"] = str(error)
+        found["lost"] = str(error)
     print(json.dumps(found))
 
 
