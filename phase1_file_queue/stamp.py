@@ -25,9 +25,10 @@ def stamp(
     leader epoch, 4 bytes from byte 12 on. What else is in `data` belongs to other batches.
 
     append_time_ms: -1, and the producer's times hold; nothing else is touched. Else it goes into
-    the max timestamp, 8 bytes from byte 35 on, and `_APPEND_TIME` is set in the attributes, 2 bytes
-    from byte 21 on, of which other bits say how the records are compressed. Both lie under the
-    CRC32C: 4 bytes without a sign from byte 17 on, of all that is behind byte 21, that included.
+    the max timestamp, 8 bytes from byte 35 on, and a bit is set in the attributes, which are bytes
+    21 and 22: bit 3 of byte 22, `_APPEND_TIME`. Other bits say how the records are compressed, and
+    stay. Both lie under the CRC32C: 4 bytes without a sign from byte 17 on, of all bytes from 21 to
+    the end of the batch.
 
     All numbers are big-endian: `_INT64.pack_into(data, position, number)`, and likewise `_INT32`
     and `_UINT32`. `crc32c(some_bytes)` is the checksum.
