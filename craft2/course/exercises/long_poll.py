@@ -27,7 +27,7 @@ class _Scene:
 
         self._module = module
         self.timeline = Timeline()
-        self.loop = SimLoop(self.timeline, "broker")
+        self.loop = SimLoop(self.timeline, "broker")  # type: ignore[abstract]
         self.looks: list[int] = []  # when
         self.failed = False
         kind = _partition_of(module)
