@@ -142,11 +142,11 @@ def _partition_of(module: ModuleType) -> type[Any]:
 
 
 def check(module: ModuleType) -> str:
-    """What is there already, what comes while it waits, and when; who hangs up."""
+    """What is there already, what comes while it waits, and when; an end from outside."""
     _at_once(module)
     _woken(module)
     _time_is_over(module)
-    _whoever_hangs_up(module)
+    _cancelled(module)
     return (
         f"polls on virtual time: appends at each of {STEPS} turns of the loop, to each partition, "
         "in small pieces, none at all; whoever ends watches no more"
@@ -209,9 +209,9 @@ def _time_is_over(module: ModuleType) -> None:
     scene.expect(1_000 * WAIT_S, [30, 0])
 
 
-def _whoever_hangs_up(module: ModuleType) -> None:
+def _cancelled(module: ModuleType) -> None:
     scene = _Scene(module)
-    scene.poll("cancelled after 100 ms: the client has hung up")
+    scene.poll("cancelled after 100 ms: the broker stops")
     scene.timeline.at(100, scene.task.cancel)
     scene.timeline.run(until_ms=3_600_000)
     that(
@@ -280,8 +280,8 @@ EXERCISE = Exercise(
         "asyncio others run at an await and nowhere else, so look and watch with none between them "
         "is safe; with threads it would take a lock. The event is cleared before the look, not "
         "after it: what comes later sets it again. And whoever waits leaves its callback with the "
-        "partition, so it must be taken back however the wait ends, also when the client hangs up, "
-        "or each lost connection would be called for ever."
+        "partition, so it must be taken back however the wait ends: with enough, after its time, "
+        "or cancelled. Otherwise each append would call all the polls that ever were."
     ),
     wrong={
         "no waiting": "return look(wanted, max_bytes)",
@@ -331,7 +331,7 @@ return found
                      "        partition.unwatch(appended.set)\n"
                      "except TimeoutError:\n    pass\n")
         ),
-        "watches for ever if the client hangs up": edited(
+        "watches for ever if it is cancelled": edited(
             _RIGHT, ("finally:\n    for partition in partitions:\n        partition.unwatch",
                      "for partition in partitions:\n    partition.unwatch")
         ),
