@@ -17,14 +17,15 @@ Batches = list[tuple[int, BatchHeader]]  # (position within some bytes, header)
 
 
 class NewBatches(NamedTuple):
-    """Batches that a leader may append: checked, but not numbered yet."""
+    """Batches that a leader may append: checked, but not stamped yet."""
 
     data: bytes
     batches: Batches
     epoch: int
+    append_time_ms: int  # -1: the producer's times hold
 
 
-def check_new(data: Buffer, max_bytes: int, epoch: int) -> NewBatches:
+def check_new(data: Buffer, max_bytes: int, epoch: int, append_time_ms: int = -1) -> NewBatches:
     """A producer's batches, if a leader may append them, whatever the log holds.
 
     Raises BatchTooShort, CorruptBatch, BadBatch, RecordTooLarge.
@@ -40,7 +41,7 @@ def check_new(data: Buffer, max_bytes: int, epoch: int) -> NewBatches:
                 f"of {header.last_offset_delta}",
                 "a new batch has offsets without gaps, and at least one record",
             )
-    return NewBatches(whole, batches, epoch)
+    return NewBatches(whole, batches, epoch, append_time_ms)
 
 
 def check_replica(data: Buffer, max_bytes: int, end_offset: int, epoch: int) -> Batches:

@@ -33,7 +33,7 @@ from craft2.clock import Clock, SystemClock
 from craft2.disk import Buffer, Disk, DiskError, FileSlice, RealDisk
 from craft2.events import Emitter
 from craft2.process import process_id
-from craft2.record_batch import BatchTooShort, CorruptBatch, Record, decode, stamp_into
+from craft2.record_batch import BatchTooShort, CorruptBatch, Record, decode, read_header
 from phase1_file_queue import log_cutting
 from phase1_file_queue.append_checks import Batches, NewBatches, check_new, check_replica
 from phase1_file_queue.group_commit import GroupCommit, IntervalFlusher
@@ -49,6 +49,7 @@ from phase1_file_queue.log_config import (
 from phase1_file_queue.log_opening import open_log, reload_log
 from phase1_file_queue.log_state import LogState
 from phase1_file_queue.producer_state import AppendResult, ProducerState
+from phase1_file_queue.stamp import stamp
 
 _ANY_WRITER = ("exclusive", "shared")
 
@@ -141,15 +142,17 @@ class PartitionLog:
 
     # Appending.
 
-    def append_as_leader(self, batch: Buffer, epoch: int) -> AppendResult:
+    def append_as_leader(self, batch: Buffer, epoch: int, append_time_ms: int = -1) -> AppendResult:
         """Give the batches the next offsets and this leader's epoch, and append them.
 
         batch: one or more whole record batches of format 2, one behind the other.
         epoch: the leader epoch, 0 or more, never less than the log's latest.
+        append_time_ms: the time of all records, in place of their producer's; -1: theirs hold.
 
         Raises BadBatch, RecordTooLarge, DiskError (then nothing was appended), LogFailed.
         """
-        [outcome] = self._append_group([check_new(batch, self.config.max_message_bytes, epoch)])
+        limit = self.config.max_message_bytes
+        [outcome] = self._append_group([check_new(batch, limit, epoch, append_time_ms)])
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -184,10 +187,15 @@ class PartitionLog:
                 if outcome is None:
                     first, start, latest = offset, len(data), wanted.epoch
                     data += wanted.data
+                    time_ms = wanted.append_time_ms
                     for position, header in wanted.batches:
-                        stamp_into(data, start + position, offset, wanted.epoch)
-                        header = header.numbered(offset, wanted.epoch)
-                        batches.append((start + position, header))
+                        at = start + position
+                        stamp(data, at, header.size, offset, wanted.epoch, time_ms)
+                        if time_ms < 0:
+                            header = header.numbered(offset, wanted.epoch)
+                        else:
+                            header = read_header(data, at)
+                        batches.append((at, header))
                         offset = header.next_offset
                     outcome = AppendResult(first, offset - 1)
                 outcomes.append(outcome)

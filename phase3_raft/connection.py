@@ -50,6 +50,7 @@ class Frames:
         self._pieces: list[bytes] = []
         self._have = 0
 
+    # EXERCISE 20.1 put requests together
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that are complete now, each without its four bytes of size.
 
@@ -60,6 +61,7 @@ class Frames:
         `self._size_of(four_bytes)` is the size that four bytes stand for; it raises BadMessage for
         one that no frame has.
         """
+        # BEGIN SOLUTION
         self._pieces.append(data)
         self._have += len(data)
         if self._have < 4 or self._have < self._wanted():
@@ -75,6 +77,7 @@ class Frames:
         self._pieces = [data[start:]]
         self._have = len(data) - start
         return frames
+        # END SOLUTION
 
     def _wanted(self) -> int:
         """How many bytes the first frame has, with its size."""

@@ -17,7 +17,6 @@ from collections.abc import Callable
 
 from craft2.clock import Clock
 from craft2.disk import Disk, DiskError, FileSlice
-from craft2.record_batch import iter_headers, stamp_append_time, verify
 from phase1_file_queue.log_config import LogError
 from phase1_file_queue.partition_log import PartitionLog
 from phase1_file_queue.producer_state import AppendResult
@@ -64,15 +63,8 @@ class Partition:
 
         Raises LogError (BadBatch, RecordTooLarge, SequenceError), CorruptBatch, DiskError.
         """
-        now = -1
-        data: bytes | bytearray = batch
-        if self.config.broker_stamps:
-            now = self._clock.now_ms()
-            data = bytearray(batch)
-            for position, _ in iter_headers(batch):
-                verify(batch, position)  # stamping makes a new checksum
-                stamp_append_time(data, position, now)
-        result = self.log.append_as_leader(data, self.record.leader_epoch)
+        now = self._clock.now_ms() if self.config.broker_stamps else -1
+        result = self.log.append_as_leader(batch, self.record.leader_epoch, now)
         if not result.duplicate:
             self._unflushed += result.last_offset - result.first_offset + 1
             self._tell_watchers()

@@ -75,11 +75,11 @@ class Verdict:
 
 def _row(name: str, text: str) -> str:
     """One row of a verdict, wrapped at words unless it is lines already."""
-    row = f"  {name:<11}{text}"
+    row, margin = f"  {name:<11}{text}", " " * 13
     if "\n" in text:
-        return row
+        return row.replace("\n", f"\n{margin}")
     return textwrap.fill(
-        row, WIDTH, subsequent_indent=" " * 13, break_long_words=False, break_on_hyphens=False
+        row, WIDTH, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False
     )
 
 
@@ -222,6 +222,5 @@ def _failure(expected: str, got: str) -> dict[str, str]:
 
 
 def _tail(text: str, lines: int = 10) -> str:
-    """The last lines of what the code printed, indented to stand in the verdict."""
-    kept = text.strip().splitlines()[-lines:]
-    return ("\n" + " " * 13).join(kept)
+    """The last lines of what the code printed."""
+    return "\n".join(text.strip().splitlines()[-lines:])

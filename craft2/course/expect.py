@@ -1,4 +1,4 @@
-"""What an exercise's check is written with: `equal`, `that`, `doing`.
+"""What an exercise's check is written with: `equal`, `same_bytes`, `that`, `doing`.
 
 A check never says just False: it says which field, what was expected, what came, and how the
 two differ.
@@ -7,6 +7,10 @@ two differ.
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from craft2.hexdump import compare_bytes, first_difference
+
+_SHOWN = 8  # bytes from the first wrong one on
 
 
 class MismatchError(AssertionError):
@@ -37,6 +41,20 @@ def equal(field: str, got: object, expected: object, difference: str = "") -> No
         raise MismatchError(
             field, repr(expected), repr(got), difference or describe_difference(got, expected)
         )
+
+
+def same_bytes(
+    field: str, got: bytes | bytearray, expected: bytes, fields: Sequence[tuple[int, str]] = ()
+) -> None:
+    """`equal` for bytes: shows them with a caret under the first one that is wrong.
+
+    fields: where each field of the message begins, and its name.
+    """
+    at = first_difference(bytes(got), expected)
+    if at is not None:
+        there, here = (data[at : at + _SHOWN].hex(" ") or "nothing" for data in (expected, got))
+        dump = compare_bytes(bytes(got), expected, fields, rows=1)
+        raise MismatchError(field, f"{there}, from byte {at} on", f"{here}, from there on", dump)
 
 
 def that(field: str, holds: bool, *, expected: str, got: str, difference: str = "") -> None:

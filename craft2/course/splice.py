@@ -1,7 +1,7 @@
 """Exercise regions: finding them in a source file, and putting other lines into them.
 
-An exercise is a marked region of a real module.  The region is the whole body of one function,
-after its docstring:
+An exercise is a marked region of a real module.  The region is the whole body of one function, or
+of one `async def`, after its docstring:
 
     # EXERCISE 0.1 a key's partition
     def partition_for(key: bytes, num_partitions: int) -> int:
@@ -110,7 +110,8 @@ def indented(text: str, exercise_id: str, body: str) -> str:
 
 def stub(text: str, exercise_id: str) -> str:
     """The body a learner finds: a place for their code, and the reference standing in for it."""
-    _name, arguments = _signature(text, region_of(text, exercise_id))
+    _name, arguments, is_async = _signature(text, region_of(text, exercise_id))
+    call = f'reference("{exercise_id}")({arguments})'
     return indented(
         text,
         exercise_id,
@@ -118,7 +119,7 @@ def stub(text: str, exercise_id: str) -> str:
         # your code here, in place of these lines: they let the reference answer until then
         from craft2.course import reference
 
-        return reference("{exercise_id}")({arguments})
+        return {"await " if is_async else ""}{call}
         """,
     )
 
@@ -140,8 +141,9 @@ def function_name(text: str, exercise_id: str) -> str:
     return _signature(text, region_of(text, exercise_id))[0]
 
 
-def _signature(text: str, region: Region) -> tuple[str, str]:
-    """The qualified name of the function around a region, and its arguments as a call passes them.
+def _signature(text: str, region: Region) -> tuple[str, str, bool]:
+    """The qualified name of the function around a region, its arguments as a call passes them, and
+    whether it is `async`.
 
     Only the lines above the region are parsed, with `pass` for a body, so that what a learner
     wrote inside it does not matter.
@@ -155,9 +157,9 @@ def _signature(text: str, region: Region) -> tuple[str, str]:
             break
         path.append(last.name)
         scope = last
-    if not isinstance(scope, ast.FunctionDef):
+    if not isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
         raise MarkerError(
-            f"exercise {region.id} is not the body of a plain function",
+            f"exercise {region.id} is not the body of a function",
             "let the region be everything after the docstring of one `def`",
         )
     a = scope.args
@@ -165,7 +167,7 @@ def _signature(text: str, region: Region) -> tuple[str, str]:
     passed += [f"*{a.vararg.arg}"] if a.vararg else []
     passed += [f"{arg.arg}={arg.arg}" for arg in a.kwonlyargs]
     passed += [f"**{a.kwarg.arg}"] if a.kwarg else []
-    return ".".join(path), ", ".join(passed)
+    return ".".join(path), ", ".join(passed), isinstance(scope, ast.AsyncFunctionDef)
 
 
 def _missing(exercise_id: str, marker: str) -> MarkerError:

@@ -70,6 +70,7 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> list[Piece]:
     return _encode(asked.version, ErrorCode.NONE, wanted, found)
 
 
+# EXERCISE 21.2 a long poll
 async def wait_for_bytes(
     wanted: list[Wanted], max_bytes: int, min_bytes: int, wait_s: float
 ) -> list[Found]:
@@ -83,6 +84,7 @@ async def wait_for_bytes(
     An append may come at any `await`. One that comes after the last look, and before anybody
     watches, must not be waited for in vain.
     """
+    # BEGIN SOLUTION
     found = look(wanted, max_bytes)
     if is_enough(found, min_bytes) or wait_s <= 0:
         return found
@@ -102,6 +104,7 @@ async def wait_for_bytes(
         for partition in partitions:
             partition.unwatch(appended.set)
     return found
+    # END SOLUTION
 
 
 def is_enough(found: list[Found], min_bytes: int) -> bool:
@@ -110,6 +113,7 @@ def is_enough(found: list[Found], min_bytes: int) -> bool:
     return size >= min_bytes or any(one.error for one in found) or not found
 
 
+# EXERCISE 21.1 answer within limits
 def look(wanted: list[Wanted], max_bytes: int) -> list[Found]:
     """What there is now for each partition of `wanted`, in their order, within the limits.
 
@@ -121,6 +125,7 @@ def look(wanted: list[Wanted], max_bytes: int) -> list[Found]:
     client could not get past a large one. No other partition may: a batch that is larger than what
     is left for it has to wait for the next request.
     """
+    # BEGIN SOLUTION
     found: list[Found] = []
     left, has_some = max_bytes, False
     for one in wanted:
@@ -133,6 +138,7 @@ def look(wanted: list[Wanted], max_bytes: int) -> list[Found]:
         left = max(0, left - size)
         found.append(here)
     return found
+    # END SOLUTION
 
 
 def read(one: Wanted, limit: int) -> Found:

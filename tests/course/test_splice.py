@@ -48,6 +48,14 @@ def total(a: int, b: int) -> int:
     # END SOLUTION
 
 
+# EXERCISE 7.3 a sum that takes its time
+async def slow_total(a: int, *, b: int) -> int:
+    # BEGIN SOLUTION
+    await asyncio.sleep(a)
+    return a + b
+    # END SOLUTION
+
+
 AFTER = 1
 '''
 LINES = st.text("abc #\"'\\()", max_size=20).filter(
@@ -60,9 +68,11 @@ def test_finds_regions_in_order_with_their_titles():
     assert [(r.id, r.title) for r in found.values()] == [
         ("7.1", "put a thing in"),
         ("7.2", "a sum"),
+        ("7.3", "a sum that takes its time"),
     ]
     assert function_name(SOURCE, "7.1") == "Box.put"
     assert function_name(SOURCE, "7.2") == "total"
+    assert function_name(SOURCE, "7.3") == "slow_total"
 
 
 def test_stub_keeps_signature_and_docstring_and_passes_every_argument():
@@ -70,6 +80,7 @@ def test_stub_keeps_signature_and_docstring_and_passes_every_argument():
     ast.parse(text)
     assert 'return reference("7.1")(self, thing, *rest, twice=twice, **others)' in text
     assert 'return reference("7.2")(a, b)' in text
+    assert 'return await reference("7.3")(a, b=b)' in text
     assert "# your code here" in text
     assert '"""Put it in."""' in text
     assert "self.n" not in text
@@ -91,7 +102,7 @@ def test_splice_changes_the_region_and_nothing_else(body):
     assert emptied(changed) == emptied(SOURCE)
 
 
-@given(st.sampled_from(["7.1", "7.2"]))
+@given(st.sampled_from(["7.1", "7.2", "7.3"]))
 def test_an_indented_body_parses(exercise_id):
     body = """
         if True:
@@ -136,7 +147,8 @@ def test_a_region_is_the_whole_body_after_the_docstring(exercise_id):
     text = (REFERENCE / EXERCISES[exercise_id].file).read_text()
     name = function_name(text, exercise_id).split(".")[-1]
     tree = ast.parse(splice(text, exercise_id, stub(text, exercise_id)))
-    function = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name)
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    function = next(n for n in ast.walk(tree) if isinstance(n, kinds) and n.name == name)
     assert ast.get_docstring(function), "the docstring is the task's text"
     assert len(function.body) == 3, "docstring, import, return: anything else is outside the region"
 

@@ -1,0 +1,43 @@
+"""What the log fills in when it takes a producer's batch: its place, its leader, perhaps its time.
+
+A producer cannot know which offsets its records will get, so it leaves that to whoever appends.
+The layout of a batch is drawn in `craft2.batch_header`; what is written here is a few bytes of its
+head, whatever the number of records.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from crc32c import crc32c
+
+_INT32, _INT64, _UINT32 = Struct(">i"), Struct(">q"), Struct(">I")
+_APPEND_TIME = 0b1000  # in the attributes: one time holds for all records, the max timestamp
+
+
+# EXERCISE 20.2 stamp a batch
+def stamp(
+    data: bytearray, at: int, size: int, offset: int, epoch: int, append_time_ms: int
+) -> None:
+    """Write into the batch that is at `data[at : at + size]`, in place, what the log knows of it.
+
+    offset: goes into the base offset, 8 bytes from byte 0 of the batch on. epoch: goes into the
+    leader epoch, 4 bytes from byte 12 on. What else is in `data` belongs to other batches.
+
+    append_time_ms: -1, and the producer's times hold; nothing else is touched. Else it goes into
+    the max timestamp, 8 bytes from byte 35 on, and a bit is set in the attributes, which are bytes
+    21 and 22: bit 3 of byte 22, `_APPEND_TIME`. Other bits say how the records are compressed, and
+    stay. Both lie under the CRC32C: 4 bytes without a sign from byte 17 on, of all bytes from 21 to
+    the end of the batch.
+
+    All numbers are big-endian: `_INT64.pack_into(data, position, number)`, and likewise `_INT32`
+    and `_UINT32`. `crc32c(some_bytes)` is the checksum.
+    """
+    # BEGIN SOLUTION
+    _INT64.pack_into(data, at, offset)
+    _INT32.pack_into(data, at + 12, epoch)
+    if append_time_ms >= 0:
+        _INT64.pack_into(data, at + 35, append_time_ms)
+        data[at + 22] |= _APPEND_TIME
+        _UINT32.pack_into(data, at + 17, crc32c(data[at + 21 : at + size]))
+    # END SOLUTION
