@@ -13,6 +13,7 @@ from craft2.apps.ingestion.sinks import PARTITIONS, QueueMode
 def register(app: typer.Typer) -> None:
     """Add the verbs to `app`."""
     app.command()(ingest)
+    app.command()(loadtest)
 
 
 def ingest(
@@ -47,3 +48,51 @@ def ingest(
     listener = listen(Address(host, port))  # before the queue is touched
     sink = open_sink(mode, root=root, bootstrap=bootstrap, topic=topic, partitions=partitions)
     serve(sink, mode, listener, rate_limit=rate_limit, with_stdin=with_stdin)
+
+
+def loadtest(
+    modes: Annotated[
+        list[QueueMode] | None, typer.Argument(help="Which queues to compare; default: all.")
+    ] = None,
+    clients: Annotated[
+        str, typer.Option(help="Numbers of clients, with commas.")
+    ] = "20,50,100,200",
+    requests: Annotated[int, typer.Option(min=1, help="Of each client.")] = 100,
+    metrics: Annotated[int, typer.Option(min=1, max=1_000, help="In each request.")] = 10,
+    bootstrap: Annotated[
+        str | None, typer.Option(help="host:port of a broker; default: one of ours, for the test.")
+    ] = None,
+    results: Annotated[
+        Path, typer.Option(help="Where rows are kept; its disk is the one that is measured.")
+    ] = Path("results"),
+) -> None:
+    """Compare the queues under the same load; exit status 1 if an acknowledged batch is missing."""
+    from rich.console import Console
+
+    from craft2.apps.bench.results import Results
+    from craft2.apps.bench.scenarios import bench_in
+    from craft2.apps.cli_bench import progress
+    from craft2.apps.ingestion.loadtest import compare_modes
+    from craft2.apps.ingestion.loadtest_table import table
+
+    console = Console()
+    with bench_in(results) as bench, progress(console, "loadtest") as bench.say:
+        runs = compare_modes(
+            bench,
+            modes=modes or tuple(QueueMode),
+            clients=_numbers(clients),
+            requests=requests,
+            metrics=metrics,
+            bootstrap=bootstrap,
+        )
+    Results(results).append(bench.rows)
+    console.print(table(runs))
+    if any(run.audit.lost for run in runs):
+        raise typer.Exit(1)
+
+
+def _numbers(text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) for part in parts):
+        raise typer.BadParameter(f"{text!r} is no list such as 20,50", param_hint="--clients")
+    return [int(part) for part in parts]

@@ -56,6 +56,7 @@ class KafkaSink:
                 "linger.ms": 1,
                 "delivery.timeout.ms": delivery_ms,
                 "queue.buffering.max.messages": queue_messages,
+                "reconnect.backoff.max.ms": 500,  # one that is back is soon found
                 "partitioner": "murmur2_random",  # as phases 1 and 2: the same key, the same place
                 "log_level": 0,  # it would write to standard error; a failure reaches the client
             }

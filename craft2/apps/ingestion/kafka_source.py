@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from craft2.apps.ingestion.sources import AT_ONCE, Row, SourceError
 
@@ -23,15 +29,18 @@ MOVED = (  # the partitions are another member's by now, and so are the messages
 
 
 class KafkaSource:
-    """librdkafka's consumer. Raises SourceError when no broker answers, or there is no topic."""
+    """librdkafka's consumer. Raises SourceError when no broker answers, or there is no topic.
+
+    group: None: no group, so all partitions from their start, at once, and nothing is committed.
+    """
 
     def __init__(
-        self, bootstrap: str, topic: str, group: str, *, answer_s: float = ANSWER_S
+        self, bootstrap: str, topic: str, group: str | None, *, answer_s: float = ANSWER_S
     ) -> None:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
-                "group.id": group,
+                "group.id": group or "nobody",  # it insists on a name
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
@@ -53,7 +62,13 @@ class KafkaSource:
             )
         self._assigned: set[int] = set()
         self._ended: set[int] = set()
-        self._consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke)
+        self._group = group
+        if group is not None:
+            self._consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke)
+            return
+        every = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in found.partitions]
+        self._assign(None, every)
+        self._consumer.assign(every)
 
     def _assign(self, _: object, partitions: Sequence[Any]) -> None:
         self._assigned = {each.partition for each in partitions}
@@ -78,6 +93,8 @@ class KafkaSource:
         return rows
 
     def commit(self) -> None:
+        if self._group is None:
+            return
         try:
             self._consumer.commit(asynchronous=False)
         except KafkaException as error:

@@ -25,8 +25,9 @@ def listen(address: Address) -> socket.socket:
     try:
         return socket.create_server(address, backlog=BACKLOG)
     except OSError as error:
+        why = str(error.strerror or error).partition(" (while")[0]  # the address is said already
         raise NetError(
-            f"cannot listen at {address}: {error.strerror or error}",
+            f"cannot listen at {address}: {why}",
             "choose another --port (0: any free one), or end what listens there",
         ) from error
 
