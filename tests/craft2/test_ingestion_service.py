@@ -9,11 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from craft2.apps.ingestion.file_sink import FileSink
 from craft2.apps.ingestion.log_sink import LogSink
-from craft2.apps.ingestion.service import MAX_BODY_BYTES, IngestionService
+from craft2.apps.ingestion.service import MAX_BODY_BYTES, BodyTooLarge, IngestionService, read_body
 from craft2.apps.ingestion.sinks import NoSink, QueueMode, SinkUnavailable, Stored, open_sink
 from craft2.clock import ManualClock
 from craft2.faulty_disk import FaultyDisk
@@ -75,6 +76,20 @@ def test_what_is_no_batch_is_not_kept(client, sink):
         reply = client.post("/metrics", content=content)
         assert (reply.status_code, words in reply.json()["error"]) == (status, True), reply.text
     assert sink.messages == []
+
+
+def test_a_body_without_end_is_not_read_to_its_end():
+    chunks = []
+
+    async def receive():
+        chunks.append(b" " * 100_000)
+        assert len(chunks) <= 10
+        return {"type": "http.request", "body": chunks[-1], "more_body": True}
+
+    scope = {"type": "http", "method": "POST", "headers": []}
+    with pytest.raises(BodyTooLarge):
+        asyncio.run(read_body(Request(scope, receive)))
+    assert len(chunks) == MAX_BODY_BYTES // 100_000 + 1
 
 
 def test_too_many_metrics_have_to_wait_as_long_as_it_says(client, sink, clock):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaError
 
 from craft2.apps.ingestion.kafka_sink import KafkaSink
 from craft2.apps.ingestion.kafka_source import KafkaSource
@@ -67,3 +69,54 @@ def test_a_topic_that_cannot_be_is_named(tmp_path):
 def test_a_source_says_in_bounded_time_that_nobody_answers():
     with pytest.raises(SourceError, match=r"no broker answers at 127\.0\.0\.1:1 within 0\.3 s"):
         KafkaSource("127.0.0.1:1", "t", "g", answer_s=0.3)
+
+
+def test_the_end_waits_for_what_was_taken_in(tmp_path):
+    async def stored_at_the_end(bootstrap):
+        sink = KafkaSink(bootstrap, "t", 2)
+        stores = [asyncio.ensure_future(sink.store("a", b"%d" % n)) for n in range(200)]
+        await asyncio.sleep(0)  # all are with librdkafka, none is acknowledged
+        await sink.close()
+        done, waiting = await asyncio.wait(stores, timeout=5)
+        return len(waiting), sorted(one.result().offset for one in done)
+
+    with LocalBroker(tmp_path) as broker:
+        found = asyncio.run(stored_at_the_end(broker.bootstrap_servers))
+    assert found == (0, list(range(200)))
+
+
+class Message:
+    """As confluent-kafka's: a record, or the news that a partition is at its end."""
+
+    def __init__(self, partition, offset=None):
+        self._partition, self._offset = partition, offset
+
+    def error(self):
+        return KafkaError(KafkaError._PARTITION_EOF) if self._offset is None else None
+
+    def partition(self):
+        return self._partition
+
+    def offset(self):
+        return self._offset
+
+    def timestamp(self):
+        return (1, 0)
+
+    def key(self):
+        return None
+
+    def value(self):
+        return b""
+
+
+def test_a_source_is_at_its_end_when_each_partition_has_said_so_and_nothing_since():
+    source = KafkaSource.__new__(KafkaSource)
+    source._assigned, source._ended = {0, 1}, set()
+    script = [[Message(0, 0), Message(0)], [Message(1)], [Message(0, 1)], [], [Message(0)]]
+    source._consumer = SimpleNamespace(consume=lambda count, wait_s: script.pop(0))
+    found = []
+    while script:
+        rows = source.poll(0)
+        found.append((len(rows), source.at_end()))
+    assert found == [(1, False), (0, True), (1, False), (0, False), (0, True)]

@@ -87,7 +87,7 @@ class IngestionService:
 
     async def _post(self, request: Request) -> Response:
         try:
-            response = await self._take(await _body(request))
+            response = await self._take(await read_body(request))
         except Refusal as refusal:
             response = _error(refusal.status, str(refusal))
         except ClientDisconnect:
@@ -128,7 +128,7 @@ class IngestionService:
         return _json({"status": "ok", "mode": self._mode.value})
 
 
-async def _body(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
     """All of the request's body. Raises BodyTooLarge as soon as that is certain."""
     told = request.headers.get("content-length", "")
     size = int(told) if told.isdecimal() else 0
