@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import confluent_kafka
 from confluent_kafka import Producer
@@ -42,11 +42,11 @@ Make = Callable[[str, str], Wrapper]  # (bootstrap servers, topic)
 class _Shared:
     """What the wrappers have in common: one producer, and a proper end."""
 
-    settings: dict[str, Any] = {}  # noqa: RUF012  # nobody changes it
+    queue_messages = 100_000
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        servers = {"bootstrap.servers": bootstrap}
-        self.producer: Any = Producer(servers | _QUIET | self.settings)
+        queue = {"queue.buffering.max.messages": self.queue_messages}
+        self.producer = Producer({"bootstrap.servers": bootstrap} | queue | _QUIET)
         self.topic = topic
         self.access_log = os.open(os.devnull, os.O_WRONLY)
 
@@ -70,7 +70,7 @@ class RepairedA(_Shared):
 
 
 class B(_Shared):
-    settings = {"queue.buffering.max.messages": 500}  # noqa: RUF012
+    queue_messages = 500
 
     def send(self, number: int) -> None:
         try:
@@ -80,12 +80,13 @@ class B(_Shared):
 
 
 class RepairedB(_Shared):
-    settings = {"queue.buffering.max.messages": 500}  # noqa: RUF012
+    queue_messages = 500
 
     def send(self, number: int) -> None:
         while True:
             try:
-                return self.producer.produce(self.topic, b"metric %d" % number)
+                self.producer.produce(self.topic, b"metric %d" % number)
+                return
             except BufferError:
                 self.producer.poll(0.1)
 
@@ -147,8 +148,8 @@ class CLibrary:
         for key, value in settings.items():
             self._call.rd_kafka_conf_set(conf, key.encode(), value.encode(), error, 200)
         self._handle = ctypes.c_void_p(self._call.rd_kafka_new(0, conf, error, 200))
-        name = topic.encode()
-        self._topic = ctypes.c_void_p(self._call.rd_kafka_topic_new(self._handle, name, None))
+        encoded = topic.encode()
+        self._topic = ctypes.c_void_p(self._call.rd_kafka_topic_new(self._handle, encoded, None))
 
     def produce(self, data: ctypes.Array[ctypes.c_char], size: int, flags: int) -> None:
         """Queue the bytes. Without RD_KAFKA_MSG_F_COPY they must not change until delivered."""
