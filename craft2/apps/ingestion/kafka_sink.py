@@ -61,7 +61,6 @@ class KafkaSink:
                 "log_level": 0,  # it would write to standard error; a failure reaches the client
             }
         )
-        self._producer.list_topics(topic, answer_s)  # or the first message waits for it
         self._deliveries: Deliveries | None = None
         self._closing = threading.Event()
         self._poller = threading.Thread(target=self._poll, name="kafka-poll", daemon=True)
