@@ -12,7 +12,8 @@ from confluent_kafka import KafkaError
 from craft2.apps.ingestion.kafka_sink import KafkaSink
 from craft2.apps.ingestion.kafka_source import KafkaSource
 from craft2.apps.ingestion.sinks import NoSink, SinkUnavailable
-from craft2.apps.ingestion.sources import SourceError
+from craft2.apps.ingestion.sources import SourceError, read_to_end
+from craft2.clock import ManualClock
 from phase3_raft.local_broker import LocalBroker
 
 
@@ -120,3 +121,25 @@ def test_a_source_is_at_its_end_when_each_partition_has_said_so_and_nothing_sinc
         rows = source.poll(0)
         found.append((len(rows), source.at_end()))
     assert found == [(1, False), (0, True), (1, False), (0, False), (0, True)]
+
+
+def test_reading_to_the_end_gives_up_when_nothing_comes():
+    clock = ManualClock()
+
+    class Stuck:
+        closed = False
+
+        def poll(self, wait_ms):
+            clock.advance(wait_ms / 1000)
+            return []
+
+        def at_end(self):
+            return False
+
+        def close(self):
+            self.closed = True
+
+    stuck = Stuck()
+    with pytest.raises(SourceError, match="nothing was read for 10 s"):
+        list(read_to_end(stuck, clock))
+    assert stuck.closed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from rich.console import Console
 
 from craft2.apps.bench.results import Result, Results
 from craft2.apps.ingestion.audit import Audit
+from craft2.apps.ingestion.load import PATIENCE, drive
 from craft2.apps.ingestion.loadtest import Run
 from craft2.apps.ingestion.loadtest_table import table
+from craft2.net import Address
 
 COMMAND = [sys.executable, "-P", "-m", "craft2.apps.cli", "loadtest"]
 
@@ -71,3 +74,27 @@ def test_clients_that_are_no_numbers_are_refused():
         )
         assert done.returncode == 2
         assert "no list such as 20,50" in done.stderr
+
+
+class Refuses(asyncio.Protocol):
+    """A service that answers 503, whatever it is asked."""
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.transport.write(b"HTTP/1.1 503 No\r\nContent-Length: 4\r\n\r\nfull")
+
+
+def test_a_client_that_is_refused_again_and_again_stops():
+    async def refused():
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(Refuses, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            return await drive(Address("127.0.0.1", port), clients=2, requests=100)
+
+    outcome = asyncio.run(refused())
+    assert outcome.failed == {"HTTP 503": 2 * PATIENCE}
+    assert outcome.first_error == "HTTP 503: full"
+    assert outcome.load().success_ratio == 0

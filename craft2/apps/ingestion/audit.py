@@ -11,9 +11,8 @@ import msgspec
 
 from craft2.apps.ingestion.metric_batch import MetricBatch
 from craft2.apps.ingestion.sinks import QueueMode
-from craft2.apps.ingestion.sources import FileSource, LogSource, Row, Source
+from craft2.apps.ingestion.sources import FileSource, LogSource, Row, Source, read_to_end
 
-WAIT_MS = 200
 GROUP = "audit"  # nothing is ever committed for it
 Batch = tuple[str, int]  # a client of `load`, and the number of its request
 
@@ -47,15 +46,7 @@ def audit(acknowledged: Iterable[Batch], stored: Counter[Batch]) -> Audit:
 
 def stored_batches(source: Source) -> Counter[Batch]:
     """How often each batch of `load` is in the queue; reads it to its end, and closes it."""
-    found: Counter[Batch] = Counter()
-    try:
-        while True:
-            rows = source.poll(WAIT_MS)
-            found.update(map(_batch, rows))
-            if not rows and source.at_end():
-                return found
-    finally:
-        source.close()
+    return Counter(map(_batch, read_to_end(source)))
 
 
 def _batch(row: Row) -> Batch:

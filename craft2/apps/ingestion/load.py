@@ -25,6 +25,7 @@ from craft2.net import Address
 
 CLIENTS = (20, 50, 100, 200)
 REQUESTS = 100  # of each client
+PATIENCE = 3
 _to_json = msgspec.json.Encoder().encode
 
 
@@ -77,14 +78,15 @@ async def drive(
     clock: Clock | None = None,
     told: Callable[[Outcome], object] = lambda outcome: None,
 ) -> Outcome:
-    """Let `clients` send `requests` each. A client stops when the service is gone.
+    """Let `clients` send `requests` each. A client stops when the service is gone, or has refused
+    it `PATIENCE` times in a row.
 
     metrics: in each request. prefix: of the clients' ids. told: called after each answer.
     """
     clock, outcome = clock or SystemClock(), Outcome()
 
     async def one(name: str) -> None:
-        http = HttpClient(address)
+        http, refused = HttpClient(address), 0
         try:
             for number in range(requests):
                 body = batch_of(name, number, metrics)
@@ -92,6 +94,9 @@ async def drive(
                 reply = await http.post("/metrics", body)
                 outcome._note(name, number, reply, (clock.monotonic() - began) * 1000)
                 told(outcome)
+                refused = 0 if reply.status == 200 else refused + 1
+                if refused == PATIENCE:
+                    break
         except (OSError, BadReply) as error:
             outcome._fail(type(error).__name__, str(error))
         finally:

@@ -17,7 +17,7 @@ from functools import partial
 from craft2.apps.bench.results import Result
 from craft2.apps.bench.scenarios import Bench
 from craft2.apps.ingestion.audit import Audit, audit, open_source, stored_batches
-from craft2.apps.ingestion.load import CLIENTS, REQUESTS, Outcome, batch_of, run_load
+from craft2.apps.ingestion.load import CLIENTS, REQUESTS, LoadFailed, Outcome, batch_of, run_load
 from craft2.apps.ingestion.local_service import LocalService
 from craft2.apps.ingestion.sinks import QueueMode
 from phase3_raft.local_broker import LocalBroker
@@ -90,6 +90,8 @@ def _run(
     with LocalService(mode, root=root, bootstrap=bootstrap, options=options) as service:
         # Not counted: before its first message librdkafka may wait half a second for an id.
         first = run_load(service.address, clients=clients, requests=1, prefix="first")
+        if not first.acknowledged:
+            raise LoadFailed(f"mode {mode.value} stores nothing: {first.first_error}", "see there")
         outcome = run_load(
             service.address, clients=clients, requests=requests, metrics=metrics, told=told
         )

@@ -17,12 +17,11 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from craft2.apps.ingestion.sources import Row, Source
+from craft2.apps.ingestion.sources import WAIT_MS, Row, Source
 from craft2.disk import RealDisk
 from craft2.errors import Craft2Error
 from phase1_file_queue.publish import publish
 
-WAIT_MS = 200  # so often it looks whether it is to end
 _to_json = msgspec.json.Encoder().encode
 
 
@@ -147,7 +146,7 @@ def copy(source: Source, output: Output, *, until_end: bool, ending: Callable[[]
     """Write what the source gives, commit it, and go on; returns how many messages it were."""
     copied = 0
     while not ending():
-        rows = source.poll(WAIT_MS)
+        rows = source.poll(WAIT_MS)  # so often it looks whether it is to end
         if rows:
             output.write(rows)
             source.commit()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -23,6 +23,8 @@ from phase2_groups.consumer_errors import CommitRefused, RebalanceInProgress
 from phase2_groups.topics import partition_count
 
 AT_ONCE = 500  # messages of one poll
+WAIT_MS = 200
+PATIENCE_S = 10.0
 LOOK_S = 0.02  # nobody tells that a file has come: it is looked for
 
 
@@ -57,6 +59,30 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Leave the group."""
+
+
+def read_to_end(source: Source, clock: Clock | None = None) -> Iterator[Row]:
+    """All that is left to read; the source is closed then.
+
+    Raises SourceError when nothing comes for `PATIENCE_S`, though it is not at its end.
+    """
+    clock = clock or SystemClock()
+    until = clock.monotonic() + PATIENCE_S
+    try:
+        while True:
+            rows = source.poll(WAIT_MS)
+            yield from rows
+            if rows:
+                until = clock.monotonic() + PATIENCE_S
+            elif source.at_end():
+                return
+            elif clock.monotonic() > until:
+                raise SourceError(
+                    f"nothing was read for {PATIENCE_S:g} s, though more is there",
+                    "look at what the queue, or its broker, complains about",
+                )
+    finally:
+        source.close()
 
 
 class FileSource:

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from craft2.apps.ingestion.audit import Audit, audit, open_source, stored_batches
 from craft2.apps.ingestion.kafka_sink import make_topic
-from craft2.apps.ingestion.load import Outcome, run_load
+from craft2.apps.ingestion.load import LoadFailed, Outcome, run_load
 from craft2.apps.ingestion.local_service import LocalService
 from craft2.apps.ingestion.sinks import QueueMode
 from craft2.net import Address
@@ -52,6 +52,8 @@ def kill_under_load(place: dict[str, Any], topic: str, *, enough: int = 100) -> 
                 service.process.kill()
 
         outcome = run_load(service.address, clients=20, requests=10 * enough, told=told)
+    if len(outcome.acknowledged) < enough:
+        raise LoadFailed(f"there is nothing to kill for: {outcome.first_error}", "see there")
     LocalService(**place, options=options).stop()
     return audit(outcome.acknowledged, stored_batches(open_source(**place, topic=topic)))
 
@@ -70,7 +72,12 @@ def three_rates(bootstrap: str, topic: str, count: int = 50_000) -> Rates:
     one_by_one: each message is acknowledged before the next is sent; a hundredth of `count`.
     """
     make_topic(bootstrap, topic, 4)
-    settings = {"acks": "all", "queue.buffering.max.messages": 2 * count, "log_level": 0}
+    settings = {
+        "acks": "all",
+        "delivery.timeout.ms": 10_000,
+        "queue.buffering.max.messages": 2 * count,
+        "log_level": 0,
+    }
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1} | settings)
     producer.produce(topic, b"the first one waits for the connection")
     producer.flush()

@@ -20,12 +20,13 @@ from confluent_kafka import Producer
 
 from craft2.apps.ingestion.kafka_sink import make_topic
 from craft2.apps.ingestion.kafka_source import KafkaSource
+from craft2.apps.ingestion.sources import read_to_end
 from craft2.apps.lessons.processes import acknowledge
 from craft2.checker import DeliveryCount, delivery
 from craft2.errors import Craft2Error
 
 FLUSH_S = 10.0
-_QUIET = {"log_level": 0}
+_COMMON = {"log_level": 0, "delivery.timeout.ms": 10_000}
 
 
 class Wrapper(Protocol):
@@ -46,7 +47,7 @@ class _Shared:
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         queue = {"queue.buffering.max.messages": self.queue_messages}
-        self.producer = Producer({"bootstrap.servers": bootstrap} | queue | _QUIET)
+        self.producer = Producer({"bootstrap.servers": bootstrap} | queue | _COMMON)
         self.topic = topic
         self.access_log = os.open(os.devnull, os.O_WRONLY)
 
@@ -144,9 +145,9 @@ class CLibrary:
             getattr(self._call, f"rd_kafka_{name}").restype = ctypes.c_void_p
         error = ctypes.create_string_buffer(200)
         conf = ctypes.c_void_p(self._call.rd_kafka_conf_new())
-        settings = {"bootstrap.servers": bootstrap, "linger.ms": "50", "log_level": "0"}
-        for key, value in settings.items():
-            self._call.rd_kafka_conf_set(conf, key.encode(), value.encode(), error, 200)
+        settings = {"bootstrap.servers": bootstrap, "linger.ms": "50"}
+        for key, value in (settings | _COMMON).items():
+            self._call.rd_kafka_conf_set(conf, key.encode(), str(value).encode(), error, 200)
         self._handle = ctypes.c_void_p(self._call.rd_kafka_new(0, conf, error, 200))
         encoded = topic.encode()
         self._topic = ctypes.c_void_p(self._call.rd_kafka_topic_new(self._handle, encoded, None))
@@ -217,21 +218,13 @@ def numbers(values: Sequence[str]) -> list[int]:
 
 def in_topic(bootstrap: str, topic: str) -> list[str]:
     """The values of all records of a topic."""
-    source = KafkaSource(bootstrap, topic, None)
-    found: list[str] = []
-    try:
-        while True:
-            rows = source.poll(200)
-            found += [(row.value or b"").decode() for row in rows]
-            if not rows and source.at_end():
-                return found
-    finally:
-        source.close()
+    rows = read_to_end(KafkaSource(bootstrap, topic, None))
+    return [(row.value or b"").decode() for row in rows]
 
 
 def answer_early(bootstrap: str, topic: str, count: int) -> None:
     """A worker that acknowledges each message as soon as `produce` has returned; then it waits."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 60_000} | _QUIET)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 60_000, "log_level": 0})
     for number in range(count):
         producer.produce(topic, b"metric %d" % number)
         acknowledge(number)
