@@ -45,7 +45,7 @@ def bench(
         for each in wanted:
             before = len(run.rows)
             try:
-                with _progress(console, each.name) as run.say:
+                with progress(console, each.name) as run.say:
                     each.function(run)
             finally:  # what was measured before an error, or Ctrl-C, is kept
                 Results(results).append(run.rows[before:])
@@ -58,7 +58,7 @@ def bench(
 
 
 @contextlib.contextmanager
-def _progress(console: Console, name: str) -> Iterator[Callable[[str], None]]:
+def progress(console: Console, name: str) -> Iterator[Callable[[str], None]]:
     """A line that says what was measured last, on a terminal; a line each elsewhere."""
     if not console.is_terminal:
         yield lambda text: console.print(f"{name}: {text}", markup=False, highlight=False)
