@@ -11,15 +11,24 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import psutil
 
-from craft2.apps.bench.broker_load import Rates, Work, bulk, latencies, replay, requests
+from craft2.apps.bench.broker_load import (
+    Rates,
+    Work,
+    bulk,
+    connected,
+    latencies,
+    replay,
+    requests,
+)
 from craft2.apps.bench.harness import Load, Pairs, alternate
 from craft2.apps.bench.scenarios import Bench, scenario
 from craft2.apps.kafka_peer import VERSION, KafkaPeer
+from craft2.net import raise_file_limit
 from phase3_raft.local_broker import LocalBroker
 
 OURS, KAFKA = "ours", f"Apache Kafka {VERSION}"
@@ -160,7 +169,34 @@ def broker_cost(bench: Bench) -> None:
             "broker: memory after bulk work", f"ours, {peak:.0f} MB", "promised: 200 MB",
             Pairs([1 / peak], [1 / 200]), unit="1/MB", target=1.0,
         )  # fmt: skip
+        _idle_connections(bench, ours)
         _partitions(bench, ours.bootstrap_servers, peer.bootstrap_servers)
+
+
+def _idle_connections(bench: Bench, ours: LocalBroker) -> None:
+    """What 5,000 connections that nobody uses take of memory, and of others' latency."""
+    process, count = psutil.Process(ours.pid), 5_000
+    p99: dict[bool, list[float]] = {False: [], True: []}
+    taken = 0.0
+    raise_file_limit()
+    for _ in range(rounds(bench)):
+        for crowded in (False, True):
+            with ExitStack() as stack:
+                before = process.memory_info().rss
+                for _ in range(count if crowded else 0):
+                    stack.enter_context(connected(ours.bootstrap_servers))
+                some = sorted(latencies(ours.bootstrap_servers, 2_000, bench.seconds(3.0)))
+                p99[crowded].append(1 / some[int(0.99 * len(some))])
+                if crowded:
+                    taken = max(taken, (process.memory_info().rss - before) / 1e6)
+    bench.compare(
+        "broker: memory of 5,000 idle connections", f"ours, {taken:.0f} MB", "promised: 100 MB",
+        Pairs([1 / max(taken, 1.0)], [1 / 100]), unit="1/MB", target=1.0,
+    )  # fmt: skip
+    bench.compare(
+        "broker: p99 at 2,000 messages/s", "beside 5,000 idle connections", "beside none",
+        Pairs(p99[True], p99[False]), unit="1/ms", target=0.8,
+    )  # fmt: skip
 
 
 def _partitions(bench: Bench, ours: str, peer: str) -> None:

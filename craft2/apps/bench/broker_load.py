@@ -245,7 +245,7 @@ def replay(bootstrap: str, seconds: float, *, records: int, size_bytes: int = 10
 
     A new topic with one partition; up to a megabyte of requests, 100 at most, is on its way.
     """
-    with topic(bootstrap, 1) as name, _connected(bootstrap) as connection:
+    with topic(bootstrap, 1) as name, connected(bootstrap) as connection:
         frame = produce_frame(name, records, size_bytes)
         window = max(1, min(100, 1_000_000 // len(frame)))
         size = _answer_size(connection, frame)
@@ -264,7 +264,7 @@ def replay(bootstrap: str, seconds: float, *, records: int, size_bytes: int = 10
 
 def waiting_client(bootstrap: str, name: str, records: int) -> Callable[[], None]:
     """A client that sends a request with so many records to partition 0, and waits, each time."""
-    connection, frame = _connected(bootstrap), produce_frame(name, records, 100)
+    connection, frame = connected(bootstrap), produce_frame(name, records, 100)
     size = _answer_size(connection, frame)
 
     def send() -> None:
@@ -288,7 +288,8 @@ def produce_frame(name: str, records: int, size_bytes: int) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def _connected(bootstrap: str) -> socket.socket:
+def connected(bootstrap: str) -> socket.socket:
+    """A connection to a broker."""
     host, _, port = bootstrap.rpartition(":")
     connection = socket.create_connection((host, int(port)))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
