@@ -13,18 +13,11 @@ Source: kafka.apache.org/documentation/#kraft
 from __future__ import annotations
 
 import os
-import shutil
-import signal
-import socket
-import subprocess
-import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from craft2.apps.maven import Artifact, jars
-from craft2.errors import Craft2Error
+from craft2.apps.peer_process import PeerProcess
 from craft2.net import free_ports
 
 VERSION = "4.1.0"
@@ -35,12 +28,6 @@ _ARTIFACTS = (
 )
 _CLUSTER_ID = "Y3JhZnQyLXBlZXItMDAwMQ"
 _HEAP = ("-Xms1g", "-Xmx1g")  # as Kafka's own start script
-_READY_S = 60.0
-_API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
-
-
-class PeerError(Craft2Error):
-    """Apache Kafka cannot be started here."""
 
 
 def libraries() -> Path:
@@ -76,87 +63,23 @@ _TOOLS = {
 }
 
 
-class KafkaPeer:
-    """See the module. data_dir: a temporary folder, removed at the end, if None."""
+class KafkaPeer(PeerProcess):
+    """See the module."""
 
-    def __init__(self, data_dir: str | os.PathLike[str] | None = None, *, port: int = 0) -> None:
-        """Raises PeerError."""
-        self._temporary = tempfile.mkdtemp(prefix="craft2-kafka-") if data_dir is None else None
-        self._folder = Path(data_dir or self._temporary or "")
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, folder: Path | None = None, *, port: int = 0) -> None:
+        """Raises PeerError, MavenError."""
+        super().__init__(folder)
         try:
-            self._start(port)
+            free, controller = free_ports(2)
+            port = port or free
+            settings = self.folder / "server.properties"
+            settings.write_text(_settings(port, controller, self.folder / "data"))
+            storage = ("format", "-t", _CLUSTER_ID, "-c", str(settings), "--ignore-formatted")
+            self.run(java("kafka.tools.StorageTool", *storage))
+            self.start(java("kafka.Kafka", str(settings), heap=_HEAP), port)
         except BaseException:
             self.close()
             raise
-
-    def _start(self, port: int) -> None:
-        free, controller = free_ports(2)
-        port = port or free
-        self.bootstrap_servers = f"127.0.0.1:{port}"
-        self._folder.mkdir(parents=True, exist_ok=True)
-        settings = self._folder / "server.properties"
-        settings.write_text(_settings(port, controller, self._folder / "data"))
-        said = self._folder / "kafka.log"
-        with said.open("ab") as output:
-            storage = ("format", "-t", _CLUSTER_ID, "-c", str(settings), "--ignore-formatted")
-            done = subprocess.run(
-                java("kafka.tools.StorageTool", *storage),
-                stdout=output,
-                stderr=output,
-                check=False,
-            )
-            if done.returncode == 0:
-                self._process = subprocess.Popen(
-                    java("kafka.Kafka", str(settings), heap=_HEAP),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                )
-        deadline = time.monotonic() + _READY_S
-        while self._process is not None and self._process.poll() is None:
-            if _answers(port):
-                return
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.1)
-        raise PeerError(f"Kafka has not started: {said.read_text()[-600:]}", "see there")
-
-    @property
-    def pid(self) -> int:
-        """Its process."""
-        assert self._process is not None
-        return self._process.pid
-
-    def wait(self) -> None:
-        """Until it ends."""
-        assert self._process is not None
-        self._process.wait()
-
-    def close(self) -> None:
-        """End it, and remove a temporary folder."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(30)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-
-    def __enter__(self) -> KafkaPeer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _settings(port: int, controller_port: int, data: Path) -> str:
@@ -177,14 +100,3 @@ def _settings(port: int, controller_port: int, data: Path) -> str:
         "group.initial.rebalance.delay.ms": 0,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())
-
-
-def _answers(port: int) -> bool:
-    """Whether somebody there answers in Kafka's protocol."""
-    try:
-        with socket.create_connection(("127.0.0.1", port), 1) as connection:
-            connection.settimeout(5)
-            connection.sendall(_API_VERSIONS)
-            return len(connection.recv(8)) == 8
-    except OSError:
-        return False
