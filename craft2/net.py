@@ -27,6 +27,7 @@ import asyncio
 import resource
 import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import NamedTuple, Protocol
 
 from craft2.errors import Craft2Error
@@ -63,6 +64,15 @@ def parse_address(text: str) -> Address:
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise NetError(f"the address {text!r}", "give host:port, such as 127.0.0.1:9092")
     return Address(host, int(port))
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that were free a moment ago, all different."""
+    with ExitStack() as stack:
+        sockets = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [each.getsockname()[1] for each in sockets]
 
 
 class Reader(Protocol):

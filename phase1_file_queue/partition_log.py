@@ -32,6 +32,7 @@ from typing import TypeVar
 from craft2.clock import Clock, SystemClock
 from craft2.disk import Buffer, Disk, DiskError, FileSlice, RealDisk
 from craft2.events import Emitter
+from craft2.process import process_id
 from craft2.record_batch import BatchTooShort, CorruptBatch, Record, decode, read_header
 from phase1_file_queue import log_cutting
 from phase1_file_queue.append_checks import Batches, NewBatches, check_new, check_replica
@@ -86,7 +87,7 @@ class PartitionLog:
         self._mutex = threading.RLock()  # guards everything below; held for microseconds
         self._flush_mutex = threading.Lock()  # taken before _mutex; held while the disk syncs
         self._failed: Exception | None = None
-        self._pid = os.getpid()
+        self._process = process_id()
         self._closed = False
         self._state: LogState = open_log(
             self._disk, self.directory, self.config, self._producers, events, self._clock
@@ -397,7 +398,7 @@ class PartitionLog:
         return self._state
 
     def _check_usable(self) -> None:
-        if os.getpid() != self._pid:
+        if self._process != process_id():
             raise LogFailed(
                 f"the log {self.directory!r} was opened before this process was forked",
                 "open it in the child: two processes must not share one object's locks",

@@ -33,6 +33,7 @@ from types import TracebackType
 from craft2.clock import Clock, SystemClock
 from craft2.disk import Disk, DiskError, RealDisk
 from craft2.errors import Craft2Error
+from craft2.process import process_id
 from phase1_file_queue.message_file import Message, decode_message, encode_message
 from phase1_file_queue.partitioner import partition_for
 from phase1_file_queue.publish import publish, staging_path
@@ -202,7 +203,7 @@ class PartitionedQueue:
                 f"open it with num_partitions={found}, or grow it with add_partitions",
             )
         self._partitions = self._open(range(num_partitions))
-        self._pid = os.getpid()
+        self._pid = process_id()
         self._closed = False
 
     @classmethod
@@ -260,9 +261,9 @@ class PartitionedQueue:
             timestamp = self._clock.now_ms()
         elif not (isinstance(timestamp, int) and abs(timestamp) < 2**63):
             raise BadMessage(f"timestamp is {timestamp!r}", "give whole milliseconds since 1970")
-        if os.getpid() != self._pid:  # a forked child: a lock must not be shared with the parent
+        if process_id() != self._pid:  # a forked child: a lock must not be shared with the parent
             self._partitions = self._open(range(self.num_partitions))
-            self._pid = os.getpid()
+            self._pid = process_id()
         if partition is None:
             if key is None:
                 partition = next(self._turn) % self.num_partitions
@@ -328,7 +329,7 @@ class PartitionedQueue:
     def close(self) -> None:
         """Give back the open files. Nothing is lost without it."""
         self._closed = True
-        if os.getpid() == self._pid:  # a forked child's are still the parent's
+        if process_id() == self._pid:  # a forked child's are still the parent's
             for partition in self._partitions:
                 partition.close()
 

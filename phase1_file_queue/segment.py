@@ -31,6 +31,7 @@ from phase1_file_queue.log_config import LogConfig
 from phase1_file_queue.offset_index import MAX_RELATIVE, OffsetIndex, TimeIndex
 
 SUFFIXES = (".log", ".index", ".timeindex")
+_RECENT = 64  # batches whose place is remembered
 _WALK_BYTES = 16 * 1024
 _SCAN_BYTES = 4 * 1024 * 1024
 
@@ -75,6 +76,7 @@ class Segment:
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         self._first_timestamp: int | None = None
+        self._recent: dict[int, tuple[int, BatchHeader]] = {}  # by base offset: appended just now
 
     def _path(self, suffix: str) -> str:
         return segment_path(self.directory, self.base_offset, suffix)
@@ -97,6 +99,10 @@ class Segment:
         """
         self.file.write_at(self.size, data)
         self.note(batches, self.size)
+        if len(self._recent) > _RECENT:
+            self._recent.clear()
+        for position, header in batches[-_RECENT:]:
+            self._recent[header.base_offset] = self.size + position, header
         self.size += len(data)
 
     def note(self, batches: Iterable[tuple[int, BatchHeader]], start: int = 0) -> None:
@@ -115,7 +121,13 @@ class Segment:
             self.next_offset = header.next_offset
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """(position, header) of the first batch that ends after `offset`; None behind the last."""
+        """(position, header) of the first batch that ends after `offset`; None behind the last.
+
+        Whoever reads what was appended a moment ago, as most consumers do, needs no file for that
+        (`make bench ARGS=broker-requests`).
+        """
+        if offset in self._recent:
+            return self._recent[offset]
         entry = self.offset_index.lookup(offset)
         position = entry[1] if self._matches(*entry) else 0
         for found, header in self.headers(position):
@@ -242,6 +254,7 @@ class Segment:
         """Let the segment end at `position` and `offset`, for now; the file stays as it is."""
         self.size = position
         self.next_offset = offset
+        self._recent.clear()
         self.offset_index.truncate(offset)
         self.time_index.truncate(offset)
         self.max_timestamp, self.max_timestamp_offset = -1, self.base_offset
@@ -279,6 +292,7 @@ class Segment:
         """Another process has appended: take over the published end."""
         self.size = size
         self.next_offset = next_offset
+        self._recent.clear()
         self.offset_index.refresh()
         self.time_index.refresh()
 

@@ -19,7 +19,6 @@ Source: Kafka's KafkaProducer and Sender.
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from craft2.clock import Clock, SystemClock
+from craft2.process import process_id
 from craft2.record_batch import encode_values
 from phase2_groups import bulk_send
 from phase2_groups.accumulator import Batch, Topic
@@ -59,15 +59,6 @@ if TYPE_CHECKING:
 
 
 _LONGEST_S = 1.0  # that the sender waits: an interrupt may have swallowed the call that wakes it
-_process = os.getpid()  # asking the system each time would make `send` a tenth slower
-
-
-def _in_a_forked_child() -> None:
-    global _process
-    _process = os.getpid()
-
-
-os.register_at_fork(after_in_child=_in_a_forked_child)
 
 
 class Producer:
@@ -101,7 +92,7 @@ class Producer:
         self._lock = threading.RLock()  # guards what follows; never held while anything is sent
         self._acquire, self._release = self._lock.acquire, self._lock.release
         self._room = threading.Condition(self._lock)  # memory was given back
-        self._process = _process
+        self._process = process_id()
         self._core = ProducerCore(config, random, partial(Promise, self._check_may_wait))
         self._append = self._core.append
         self._topics: dict[str, Topic] = {}
@@ -139,7 +130,7 @@ class Producer:
         Raises BadRecord, RecordTooLarge, UnknownTopic, BufferFull, ProducerClosed, ProducerFailed;
         then the record was not queued.
         """
-        if self._process != _process:
+        if self._process != process_id():
             raise self._forked()
         if on_delivery is not None:
             check_callback(on_delivery)
@@ -270,7 +261,7 @@ class Producer:
         if keys and partition is None and self.config.partitioner == "murmur2_random":
             parts = bulk_send.deal(columns, len(lanes.lanes))
         cut = [(number, bulk_send.cut(part, self._most)) for number, part in parts]
-        if self._process != _process:
+        if self._process != process_id():
             raise self._forked()
         if self._refusal is not None:
             raise self._refusal
@@ -368,7 +359,7 @@ class Producer:
 
     def _check_may_wait(self) -> None:
         """Raise ProducerError if it would be for ever."""
-        if self._process != _process:
+        if self._process != process_id():
             raise self._forked()
         if threading.current_thread() is self._sender:
             raise ProducerError(

@@ -10,7 +10,6 @@ oldest one, with an error and the versions that we do know (KIP-511).
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -50,6 +49,7 @@ class Api(NamedTuple):
     last: int
     handle: Callable[[Broker, Any, Asked], Body | Awaitable[Body]]
     advertised_first: int | None = None  # if not `first`
+    read: Callable[[int, bytes, int], Any] | None = None  # version, frame, start; else `schemas`
     waits: bool = False  # the reply may come much later, and a client can do without it
 
 
@@ -91,10 +91,13 @@ class Dispatch:
     async def _reply(self, api: Api, header: Header, frame: bytes, host: str) -> list[Piece] | None:
         flexible = schemas.is_flexible(api.name, header.version)
         start = skip_tagged_fields(frame, header.end) if flexible else header.end
-        request = schemas.decode(api.name, header.version, frame, start, latest=api.last)
+        if api.read is not None:
+            request = api.read(header.version, frame, start)
+        else:
+            request = schemas.decode(api.name, header.version, frame, start, latest=api.last)
         asked = Asked(header.version, header.client_id or "", host)
         body = api.handle(self._broker, request, asked)
-        if inspect.isawaitable(body):
+        if isinstance(body, Awaitable):
             body = await body
         if body is None:
             return None

@@ -13,7 +13,16 @@ from typing import Annotated
 
 import typer
 
-from craft2.apps import cli_bench, cli_broker, cli_peer, cli_queue, cli_raft, cli_simulate
+from craft2.apps import (
+    cli_bench,
+    cli_broker,
+    cli_consume,
+    cli_ingest,
+    cli_peer,
+    cli_queue,
+    cli_raft,
+    cli_simulate,
+)
 from craft2.errors import Craft2Error
 
 app = typer.Typer(
@@ -140,6 +149,8 @@ def main() -> None:
     cli_bench.register(app)
     cli_raft.register(app)
     cli_broker.register(app)
+    cli_ingest.register(app)
+    cli_consume.register(app)
     cli_peer.register(app)
     cli_simulate.register(cli_raft.raft)
     try:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from craft2.apps.bench.results import Result, Results
-from craft2.apps.bench.scenarios import Comparison, bench_in, chosen, scenarios
+if TYPE_CHECKING:
+    from craft2.apps.bench.results import Result
+    from craft2.apps.bench.scenarios import Comparison
 
 
 def register(app: typer.Typer) -> None:
@@ -31,6 +32,9 @@ def bench(
     ] = Path("results"),
 ) -> None:
     """Run the benchmarks and print their ratios; exit status 1 when a target is missed."""
+    from craft2.apps.bench.results import Results
+    from craft2.apps.bench.scenarios import bench_in, chosen, scenarios
+
     console = Console()
     if listing:
         for each in scenarios().values():
@@ -41,7 +45,7 @@ def bench(
         for each in wanted:
             before = len(run.rows)
             try:
-                with _progress(console, each.name) as run.say:
+                with progress(console, each.name) as run.say:
                     each.function(run)
             finally:  # what was measured before an error, or Ctrl-C, is kept
                 Results(results).append(run.rows[before:])
@@ -54,7 +58,7 @@ def bench(
 
 
 @contextlib.contextmanager
-def _progress(console: Console, name: str) -> Iterator[Callable[[str], None]]:
+def progress(console: Console, name: str) -> Iterator[Callable[[str], None]]:
     """A line that says what was measured last, on a terminal; a line each elsewhere."""
     if not console.is_terminal:
         yield lambda text: console.print(f"{name}: {text}", markup=False, highlight=False)

@@ -1,4 +1,4 @@
-"""The verbs that work on queues and logs: produce, consume, inspect."""
+"""The verbs that work on queues and logs: produce, inspect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ class BadLine(Craft2Error):
 def register(app: typer.Typer) -> None:
     """Add the verbs to `app`."""
     app.command()(produce)
-    app.command()(consume)
     app.command()(inspect)
 
 
@@ -81,36 +80,6 @@ def _messages(separator: str, flights: int) -> Iterable[tuple[str | None, bytes,
                 f"line {number} has a key that is not UTF-8: {key[:40]!r}",
                 "give another --separator, or produce from Python",
             ) from None
-
-
-def consume(
-    root: Root,
-    group: Annotated[str, typer.Option(help="Whose committed offsets to go on from.")] = "craft2",
-    maximum: Annotated[
-        int, typer.Option("--max", min=0, help="Stop after so many; 0: at the end.")
-    ] = 0,
-    follow: Annotated[bool, typer.Option(help="Wait for more at the end.")] = False,
-) -> None:
-    """Print messages (partition, offset, key, value; TABs between) and commit them."""
-    from phase1_file_queue.queue_consumer import IDLE_WAIT_S, QueueConsumer
-
-    left = maximum or sys.maxsize
-    with QueueConsumer(root, group) as consumer:
-        try:
-            while left:
-                messages = consumer.poll(min(left, 500))
-                left -= len(messages)
-                for m in messages:
-                    line = b"%d\t%d\t%b\t%b\n" % (m.partition, m.offset, m.key or b"", m.value)
-                    sys.stdout.buffer.write(line)
-                sys.stdout.buffer.flush()
-                consumer.commit()
-                if not messages and not follow:
-                    break
-                if not messages:
-                    time.sleep(IDLE_WAIT_S)
-        except KeyboardInterrupt:
-            pass
 
 
 def inspect(

@@ -12,7 +12,6 @@ Source: kafka.apache.org/documentation/#kraft
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -24,13 +23,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from craft2.apps.maven import Artifact, jars
 from craft2.errors import Craft2Error
+from craft2.net import free_ports
 
 VERSION = "4.1.0"
 _ARTIFACTS = (
-    ("org.apache.kafka", "kafka_2.13", VERSION),
-    ("org.apache.kafka", "kafka-tools", VERSION),
-    ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
+    Artifact("org.apache.kafka", "kafka_2.13", VERSION),
+    Artifact("org.apache.kafka", "kafka-tools", VERSION),
+    Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
 )
 _CLUSTER_ID = "Y3JhZnQyLXBlZXItMDAwMQ"
 _HEAP = ("-Xms1g", "-Xmx1g")  # as Kafka's own start script
@@ -39,48 +40,16 @@ _API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
 
 
 class PeerError(Craft2Error):
-    """Apache Kafka cannot be fetched or started here."""
+    """Apache Kafka cannot be started here."""
 
 
 def libraries() -> Path:
-    """The folder with Kafka's jars, fetched if it is not there. Raises PeerError."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "craft2"
-    folder = cache / f"kafka-{VERSION}"
-    if folder.exists():
-        return folder
-    if shutil.which("mvn") is None:
-        raise PeerError("Maven is not installed", "install maven: it fetches Apache Kafka's jars")
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as work:
-        (Path(work) / "pom.xml").write_text(_pom())
-        jars = Path(work) / "jars"
-        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
-        done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise PeerError(
-                f"Maven cannot fetch Kafka {VERSION}: {(done.stdout + done.stderr)[-500:]}",
-                "see whether this machine reaches its Maven repository",
-            )
-        with contextlib.suppress(OSError):  # somebody else was quicker
-            jars.rename(folder)
-    return folder
-
-
-def _pom() -> str:
-    dependencies = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{version}</version></dependency>"
-        for group, artifact, version in _ARTIFACTS
-    )
-    return (
-        "<project><modelVersion>4.0.0</modelVersion><groupId>craft2</groupId>"
-        "<artifactId>peer</artifactId><version>1</version>"
-        f"<dependencies>{dependencies}</dependencies></project>"
-    )
+    """The folder with Kafka's jars, fetched if it is not there. Raises MavenError."""
+    return jars(f"kafka-{VERSION}", _ARTIFACTS)
 
 
 def java(main_class: str, *arguments: str, heap: Sequence[str] = ()) -> list[str]:
-    """The command that runs one of Kafka's classes. Raises PeerError, SparkError without Java."""
+    """The command that runs one of Kafka's classes. Raises MavenError, SparkError without Java."""
     from craft2.apps.spark import java_home
 
     class_path = f"{libraries()}{os.sep}*"
@@ -116,16 +85,18 @@ class KafkaPeer:
         self._folder = Path(data_dir or self._temporary or "")
         self._process: subprocess.Popen[bytes] | None = None
         try:
-            self._start(port or _free_port())
+            self._start(port)
         except BaseException:
             self.close()
             raise
 
     def _start(self, port: int) -> None:
+        free, controller = free_ports(2)
+        port = port or free
         self.bootstrap_servers = f"127.0.0.1:{port}"
         self._folder.mkdir(parents=True, exist_ok=True)
         settings = self._folder / "server.properties"
-        settings.write_text(_settings(port, _free_port(), self._folder / "data"))
+        settings.write_text(_settings(port, controller, self._folder / "data"))
         said = self._folder / "kafka.log"
         with said.open("ab") as output:
             storage = ("format", "-t", _CLUSTER_ID, "-c", str(settings), "--ignore-formatted")
@@ -206,12 +177,6 @@ def _settings(port: int, controller_port: int, data: Path) -> str:
         "group.initial.rebalance.delay.ms": 0,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def _answers(port: int) -> bool:

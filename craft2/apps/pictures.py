@@ -2,6 +2,7 @@
 
     docs/throughput.png    messages a second for 1 to 64 clients, measured by this very run
     docs/consumers.png     messages a second by consumers and partitions, measured too
+    docs/broker.png        the broker and Apache Kafka, by partitions, size of requests and clients
     docs/notebook.png      a section of an executed notebook, as a browser shows it
 
 The rows behind the charts go into the results store, like those of `craft2 bench`. Needs Chromium.
@@ -26,6 +27,8 @@ import nbformat
 import numpy as np
 from nbconvert import HTMLExporter
 
+from craft2.apps.bench import broker_growth
+from craft2.apps.bench.broker_growth import measure_growth
 from craft2.apps.bench.disk import VALUE
 from craft2.apps.bench.groups import HANDLER_S, measure_consumers
 from craft2.apps.bench.harness import MakeOperation, closed_loop
@@ -34,8 +37,8 @@ from craft2.apps.bench.queue import queue_clients
 from craft2.apps.bench.results import Result, Results
 from craft2.apps.bench.scenarios import Bench, bench_in
 from craft2.errors import Craft2Error
-from craft2.viz import throughput_by_clients, throughput_by_consumers
-from craft2.viz.style import Chart
+from craft2.viz import rates_by_growth, throughput_by_clients, throughput_by_consumers
+from craft2.viz.style import GREY, Chart
 
 NOTEBOOK, SECTION = "05_phase1_on_spark.ipynb", "5."
 SIZE = (960, 3000)  # of the browser's window; what is left empty below is cut off
@@ -91,6 +94,18 @@ def consumers_picture(rows: list[Result]) -> Chart:
     label = chart.axes[0].get_xlabel()
     what = f"{label}\na handler waits {HANDLER_S * 1000:g} ms for each message; {_machine(rows)}"
     chart.axes[0].set_xlabel(what, fontsize=8)
+    return chart
+
+
+def broker_picture(rows: list[Result]) -> Chart:
+    """The chart of the rows that `measure_growth` adds, with the machine below it."""
+    panels = {
+        broker_growth.SPREAD: "Dealt out one by one",
+        broker_growth.BATCHES: "More in each request",
+        broker_growth.WAITING: "More clients, which wait",
+    }
+    chart = rates_by_growth(rows, panels)
+    chart.supxlabel(_machine(rows), fontsize=8, color=GREY)
     return chart
 
 
@@ -163,9 +178,14 @@ def main() -> None:
             bench.say = print
             rows = list(measure(bench))
             measure_consumers(bench, _ROUNDS)
+            of_groups = len(bench.rows)
+            measure_growth(bench)
         Results("results").append(bench.rows)
         throughput_picture(rows).savefig(docs / "throughput.png", dpi=200)
-        consumers_picture(bench.rows[len(rows) :]).savefig(docs / "consumers.png", dpi=200)
+        consumers_picture(bench.rows[len(rows) : of_groups]).savefig(
+            docs / "consumers.png", dpi=200
+        )
+        broker_picture(bench.rows[of_groups:]).savefig(docs / "broker.png", dpi=200)
     except Craft2Error as error:
         sys.exit(f"pictures: {error}")
     for picture in sorted(docs.glob("*.png")):

@@ -1,6 +1,7 @@
 """Pictures of measurements and events, one function each, each a matplotlib figure."""
 
 from craft2.viz.consumers import throughput_by_consumers
+from craft2.viz.growth import rates_by_growth
 from craft2.viz.lanes import Lanes, Mark, Span, lanes_of_group
 from craft2.viz.latency import latency_distribution
 from craft2.viz.lingering import batches_and_latency
@@ -30,6 +31,7 @@ __all__ = [
     "partition_skew",
     "player",
     "rate_over_time",
+    "rates_by_growth",
     "segment_map",
     "throughput_by_clients",
     "throughput_by_consumers",

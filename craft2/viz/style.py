@@ -44,6 +44,12 @@ def new_chart(title: str, x_label: str, y_label: str) -> tuple[Chart, Axes]:
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
     chart = Chart(figsize=SIZE_INCHES, dpi=DPI, layout=layout)
     axes = chart.add_subplot()
+    style_axes(axes, title, x_label, y_label)
+    return chart, axes
+
+
+def style_axes(axes: Axes, title: str, x_label: str, y_label: str) -> None:
+    """The look of an empty chart, also as one of several in a figure."""
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
     axes.set_xlabel(x_label, fontsize=10, color=GREY)
     axes.set_ylabel(y_label, fontsize=10, color=GREY)
@@ -52,7 +58,6 @@ def new_chart(title: str, x_label: str, y_label: str) -> tuple[Chart, Axes]:
     axes.spines[["left", "bottom"]].set_color("#b0b0b0")
     axes.grid(axis="y", color="#e4e4e4", linewidth=0.8)
     axes.set_axisbelow(True)
-    return chart, axes
 
 
 def label_line_ends(axes: Axes, ends: Sequence[tuple[str, float, float, str]]) -> None:

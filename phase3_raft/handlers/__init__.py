@@ -30,9 +30,10 @@ from phase3_raft.handlers import (
     produce,
     sync_group,
 )
+from phase3_raft.produce_messages import read_request
 
 APIS = [
-    Api(0, "produce", 3, 9, produce.handle, advertised_first=0),
+    Api(0, "produce", 3, 9, produce.handle, advertised_first=0, read=read_request),
     Api(1, "fetch", 4, 12, fetch.handle, waits=True),
     Api(2, "list_offsets", 1, 7, list_offsets.handle),
     Api(3, "metadata", 0, 11, metadata.handle),

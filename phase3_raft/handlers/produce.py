@@ -10,8 +10,6 @@ same. A topic with `flush.messages=1` is on disk before either.
 
 from __future__ import annotations
 
-from typing import Any
-
 from craft2.disk import DiskError
 from craft2.record_batch import BatchTooShort, CorruptBatch, read_header
 from phase1_file_queue.log_config import BadBatch, LogError, RecordTooLarge
@@ -19,29 +17,30 @@ from phase2_groups.error_codes import ErrorCode
 from phase2_groups.producer_sequences import SequenceError
 from phase3_raft.broker import Broker
 from phase3_raft.codec import BadMessage
-from phase3_raft.dispatch import Asked
+from phase3_raft.dispatch import Asked, Piece
 from phase3_raft.partition import Partition
-from phase3_raft.schemas import Fields
+from phase3_raft.produce_messages import Answer, Answers, ProduceRequest, write_reply
 
 
-async def handle(broker: Broker, request: Any, asked: Asked) -> Fields | None:
+async def handle(broker: Broker, request: ProduceRequest, asked: Asked) -> list[Piece] | None:
     """The reply, when the records are as safe as they were asked to be."""
-    answers: list[tuple[str, list[dict[str, Any]]]] = []
+    answers: Answers = []
     to_flush: dict[Partition, None] = {}
-    for topic in request.topic_data:
-        answers.append((topic.name, []))
-        for data in topic.partition_data:
-            answer: dict[str, Any] = {"index": data.index, "base_offset": -1}
-            answers[-1][1].append(answer)
+    for topic, batches in request.topics:
+        some: list[Answer] = []
+        answers.append((topic, some))
+        for number, records in batches:
             if request.acks not in (-1, 0, 1):
-                answer |= _error(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}")
+                words = f"acks={request.acks}"
+                some.append(_error(number, ErrorCode.INVALID_REQUIRED_ACKS, words))
                 continue
-            partition = broker.partition(topic.name, data.index)
+            partition = broker.partition(topic, number)
             if isinstance(partition, ErrorCode):
-                answer |= _error(partition, None)
+                some.append(_error(number, partition, None))
                 continue
-            answer |= _append(partition, data.records)
-            if not answer["error_code"] and partition.must_flush:
+            answer = _append(partition, number, records)
+            some.append(answer)
+            if not answer.error and partition.must_flush:
                 to_flush[partition] = None
     for partition in to_flush:
         try:
@@ -49,63 +48,45 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields | None:
         except (DiskError, LogError) as error:
             _fail(answers, partition, error)
     if request.acks == 0:
-        failed = [one for _, parts in answers for one in parts if one["error_code"]]
+        failed = [one for _, some in answers for one in some if one.error]
         if failed:
             raise BadMessage(f"a request with acks=0 failed: {failed[0]}", "")
         return None
-    return {
-        "responses": [
-            {"name": name, "partition_responses": partitions} for name, partitions in answers
-        ],
-        "throttle_time": 0,
-    }
+    return [write_reply(asked.version, answers)]
 
 
-def _append(partition: Partition, records: bytes | None) -> dict[str, Any]:
+def _append(partition: Partition, number: int, records: bytes | None) -> Answer:
     try:
         if not records:
             raise BadBatch("no records", "send one batch for each partition")
         header = read_header(records)
         if header.magic == 2 and header.is_transactional:
-            return _error(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+            words = "transactions are not served"
+            return _error(number, ErrorCode.INVALID_TXN_STATE, words)
         if header.size != len(records):
             raise BadBatch("more than one batch", "send one for each partition")
         result, stamped = partition.append(records)
     except SequenceError as error:
-        return _error(error.code, str(error))
+        return _error(number, error.code, str(error))
     except RecordTooLarge as error:
-        return _error(ErrorCode.MESSAGE_TOO_LARGE, str(error))
+        return _error(number, ErrorCode.MESSAGE_TOO_LARGE, str(error))
     except (CorruptBatch, BatchTooShort) as error:
-        return _error(ErrorCode.CORRUPT_MESSAGE, str(error))
+        return _error(number, ErrorCode.CORRUPT_MESSAGE, str(error))
     except BadBatch as error:
-        return _error(ErrorCode.INVALID_RECORD, str(error))
+        return _error(number, ErrorCode.INVALID_RECORD, str(error))
     except (LogError, DiskError) as error:
-        return _error(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-    return {
-        "error_code": ErrorCode.NONE,
-        "base_offset": result.first_offset,
-        "log_append_time": stamped,
-        "log_start_offset": partition.log.log_start,
-        "record_errors": (),
-        "error_message": None,
-    }
+        return _error(number, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    return Answer(number, ErrorCode.NONE, result.first_offset, stamped, partition.log.log_start)
 
 
-def _error(code: ErrorCode, message: str | None) -> dict[str, Any]:
-    return {
-        "error_code": code,
-        "log_append_time": -1,
-        "log_start_offset": -1,
-        "record_errors": (),
-        "error_message": message,
-    }
+def _error(number: int, code: ErrorCode, message: str | None) -> Answer:
+    return Answer(number, code, message=message)
 
 
-def _fail(
-    answers: list[tuple[str, list[dict[str, Any]]]], partition: Partition, error: Exception
-) -> None:
+def _fail(answers: Answers, partition: Partition, error: Exception) -> None:
     """What was appended to this partition is not on disk, and nobody knows what is."""
-    for name, partitions in answers:
-        for one in partitions:
-            if (name, one["index"]) == (partition.record.topic, partition.record.partition):
-                one |= _error(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) | {"base_offset": -1}
+    for topic, some in answers:
+        for place, one in enumerate(some):
+            if (topic, one.partition) == (partition.record.topic, partition.record.partition):
+                code = ErrorCode.KAFKA_STORAGE_ERROR
+                some[place] = _error(one.partition, code, str(error))

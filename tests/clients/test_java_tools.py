@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from craft2.apps.kafka_peer import PeerError, libraries, tool
+from craft2.apps.kafka_peer import libraries, tool
+from craft2.apps.maven import MavenError
 
 pytestmark = pytest.mark.prove
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.prove
 def _jars():
     try:
         libraries()
-    except PeerError as error:
+    except MavenError as error:
         pytest.skip(str(error))
 
 

@@ -1,7 +1,8 @@
-"""The verbs produce, consume and inspect, as a person types them."""
+"""The verbs produce, consume file and inspect, as a person types them."""
 
 import contextlib
 import io
+import json
 import random
 import shutil
 import struct
@@ -44,24 +45,35 @@ def log(tmp_path):
     return tmp_path / "t-0"
 
 
+def consumed(queue, group="g"):
+    """What `craft2 consume file` prints: a list of (partition, offset, key, value)."""
+    status, lines, said = craft2("consume", "file", queue, group, "--until-end")
+    assert status == 0, said
+    return [tuple(json.loads(line)[f] for f in FIELDS) for line in lines.splitlines()]
+
+
+FIELDS = ("partition", "offset", "key", "value")
+
+
 def test_consume_goes_on_where_the_group_stopped(queue):
-    first = craft2("consume", queue, "--group", "g", "--max", 2)[1].splitlines()
-    second = craft2("consume", queue, "--group", "g")[1].splitlines()
-    assert len(first) == 2
-    assert sorted(first + second) == ["0\t0\t\tno key", "2\t0\tUA\tone", "2\t1\tUA\ttwo"]
-    assert craft2("consume", queue, "--group", "g")[1] == ""
-    assert len(craft2("consume", queue, "--group", "other")[1].splitlines()) == 3
+    found = consumed(queue)
+    assert sorted(found[1:]) == [(2, 0, "UA", "one"), (2, 1, "UA", "two")]
+    assert found[0] == (0, 0, None, "no key")
+    assert consumed(queue) == []
+    craft2("produce", queue, stdin=b"UA\tthree\n")
+    assert consumed(queue) == [(2, 2, "UA", "three")]
+    assert len(consumed(queue, "other")) == 4
 
 
 def test_flights_as_messages(tmp_path):
     assert craft2("produce", tmp_path / "q", "--flights", 5, "--partitions", 2)[0] == 0
-    lines = craft2("consume", tmp_path / "q")[1].splitlines()
-    assert len(lines) == 5
-    assert all('"carrier":"' in line for line in lines)
+    found = consumed(tmp_path / "q")
+    assert len(found) == 5
+    assert all(value["carrier"] == key for _, _, key, value in found)
 
 
 def test_inspect_a_queue_and_a_message(queue):
-    craft2("consume", queue, "--group", "g", "--max", 1)
+    assert len(consumed(queue)) == 3
     status, said, _ = craft2("inspect", queue, "--records")
     assert status == 0
     assert ["2", "2", "2"] in [line.split()[:3] for line in said.splitlines()]
@@ -108,16 +120,17 @@ def test_what_cannot_be_inspected_says_why(tmp_path):
     status, _, said = craft2("inspect", tmp_path)
     assert status == 1
     assert "neither a queue, nor a log" in said
-    status, _, said = craft2("consume", tmp_path / "missing")
+    status, _, said = craft2("consume", "file", tmp_path / "missing", "g")
     assert (status, "is not a queue" in said) == (1, True)
     status, _, said = craft2("produce", tmp_path / "q", stdin=b"\xff\tvalue\n")
     assert (status, "line 1 has a key that is not UTF-8" in said) == (1, True)
     (tmp_path / "file").write_text("x")
     for arguments, words in [
-        (("consume", tmp_path / "file"), "no queue.json"),
+        (("consume", "file", tmp_path / "file", "g"), "no queue.json"),
         (("produce", tmp_path / "file"), "is a file"),
         (("produce", tmp_path / "file/q"), "is a file"),
-        (("consume", tmp_path / "q", "--group", "a/b"), "group is 'a/b'"),
+        (("consume", "file", tmp_path / "q", "a/b"), "group is 'a/b'"),
+        (("consume", "file", tmp_path / "q", "g", 3), "has 4 partitions, not 3"),
     ]:
         status, _, said = craft2(*arguments, stdin=b"a\tb\n")
         assert (status, words in said, "Traceback" in said) == (1, True, False), said
@@ -129,7 +142,6 @@ def test_what_cannot_be_inspected_says_why(tmp_path):
         ("produce", "--separator", "", "it is empty"),
         ("produce", "--flights", "-1", "greater than or equal to 0"),
         ("produce", "--partitions", "0", "greater than or equal to 1"),
-        ("consume", "--max", "-1", "greater than or equal to 0"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_named(tmp_path, verb, option, value, words):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -89,11 +90,15 @@ def test_cooperative_workers_keep_what_does_not_move(address, tmp_path):
         "partition_assignment_strategy": ("cooperative-sticky",),
         "session_timeout_ms": 30_000,  # whoever is thrown out on a busy machine revokes nothing
     }
+
+    def all_have_two():  # the newcomer's two may come one by one, if one member is slow to revoke
+        return set(Counter(workers.owners().values()).values()) == {PARTITIONS // 3}
+
     with pool(address, tmp_path, workers=2, **settings) as workers:
         workers.wait_until(shared_by(workers, "consumer-1", "consumer-2"))
         before = len(workers.events())
         workers.add()
-        workers.wait_until(shared_by(workers, "consumer-1", "consumer-2", "consumer-3"))
+        workers.wait_until(all_have_two)
         revoked = [e.partition for e in workers.events()[before:] if e.kind == "revoked"]
         assert len(revoked) == PARTITIONS // 3
 

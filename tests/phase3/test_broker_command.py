@@ -10,8 +10,8 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from craft2.apps.bench.raft import free_ports
 from craft2.apps.cli_broker import BadBrokerFile, read_settings
+from craft2.net import free_ports
 from phase3_raft.local_broker import LocalBroker
 
 KNOWN = {"data_dir", "port", "partitions", "metrics_port"}
@@ -53,7 +53,7 @@ def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path):
 
 def test_prometheus_reads_what_was_counted(tmp_path):
     confluent = pytest.importorskip("confluent_kafka")
-    port = free_ports(1)[1]
+    [port] = free_ports(1)
     with LocalBroker(tmp_path, options=("--metrics-port", str(port))) as broker:
         producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers})
         for _ in range(10):

@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from craft2.apps.bench.harness import BenchError, Load, Pairs, alternate
 from craft2.apps.bench.raft_worker import Spec
 from craft2.apps.bench.scenarios import Bench, scenario
 from craft2.apps.raft_cluster import RaftCluster
+from craft2.net import free_ports
 from phase3_raft.raft.log import RaftLog
 from phase3_raft.raft.messages import Members, Snapshot
 from phase3_raft.raft.server import RaftServer
@@ -77,7 +77,7 @@ def commit_rate(bench: Bench, kind: str, fsync: bool = False) -> float:
     os.sync()  # or a sync of this round waits for what former rounds have left to write
     folder = bench.new_folder(kind)
     command = [sys.executable, "-P", "-m", "craft2.apps.bench.raft_worker"]
-    ports = free_ports(3)
+    ports = dict(enumerate(free_ports(3), 1))
     with ExitStack() as stack:
         reports: list[str] = []
         done = threading.Event()
@@ -113,15 +113,6 @@ def commit_rate(bench: Bench, kind: str, fsync: bool = False) -> float:
         if not bench.clock.wait(done, 60):
             raise BenchError(f"{kind} has not reported for 60 s", "run one worker by hand and see")
     return float(reports[0])
-
-
-def free_ports(count: int) -> dict[int, int]:
-    """Numbers from 1 on, each with a port that was free a moment ago."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return {number: each.getsockname()[1] for number, each in enumerate(sockets, 1)}
 
 
 def elections(folder: Path, runs: int, silent: bool) -> list[float]:

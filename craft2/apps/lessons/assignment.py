@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -121,8 +122,9 @@ def grow_group(
     ) as pool:
 
         def shared_by(members: int) -> bool:
-            owners = pool.owners()
-            return len(set(owners.values())) == members and lag_of(pool.events()) > 0
+            shares = Counter(pool.owners().values()).values()
+            even = len(shares) == members and max(shares) - min(shares) <= 1
+            return even and lag_of(pool.events()) > 0
 
         pool.wait_until(lambda: shared_by(before))
         events = len(pool.events())

@@ -1,0 +1,190 @@
+"""The broker beside Apache Kafka: both on this machine, the same client, in turn.
+
+Both are warmed up first, since Java is slow until it has compiled what runs often. In pairs, one
+broker works while the other one is idle. `broker` measures bulk work, `broker-requests` what a
+single request costs, `broker-cost` what the broker takes of the machine.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import psutil
+
+from craft2.apps.bench.broker_load import Rates, Work, bulk, latencies, replay, requests
+from craft2.apps.bench.harness import Load, Pairs, alternate
+from craft2.apps.bench.scenarios import Bench, scenario
+from craft2.apps.kafka_peer import VERSION, KafkaPeer
+from phase3_raft.local_broker import LocalBroker
+
+OURS, KAFKA = "ours", f"Apache Kafka {VERSION}"
+EVEN = 0.95  # where the client is the limit
+WARM_UP_S = 30.0
+ROUNDS = 7
+_FSYNC = {"flush.messages": "1"}
+
+
+@contextmanager
+def both(bench: Bench) -> Iterator[tuple[LocalBroker, KafkaPeer]]:
+    """The two, warmed up."""
+    with (
+        LocalBroker(bench.new_folder("ours")) as ours,
+        KafkaPeer(bench.new_folder("kafka")) as peer,
+    ):
+        for broker, seconds in ((peer, bench.seconds(WARM_UP_S)), (ours, bench.seconds(5.0))):
+            until = time.perf_counter() + seconds
+            while time.perf_counter() < until:
+                bulk(broker.bootstrap_servers, Work(200_000))
+                requests(broker.bootstrap_servers, 5_000)
+            bench.say(f"{broker.bootstrap_servers} is warm")
+        yield ours, peer
+
+
+def rounds(bench: Bench) -> int:
+    """How many pairs."""
+    return 2 if bench.quick else ROUNDS
+
+
+@scenario("broker", "bulk produce and consume beside Apache Kafka, by size and codec")
+def broker(bench: Bench) -> None:
+    """Twelve comparisons."""
+    with both(bench) as (ours, peer):
+        for size, messages in ((100, 1_000_000), (1_000, 300_000)):
+            for codec in ("none", "lz4", "zstd"):
+                work = Work(round(bench.seconds(messages)), size, codec)
+                measured = [
+                    (bulk(ours.bootstrap_servers, work), bulk(peer.bootstrap_servers, work))
+                    for _ in range(rounds(bench))
+                ]
+                what = f"{size} B, {codec}"
+                for way in Rates._fields:
+                    pairs = Pairs(
+                        *([getattr(r, way) for r in side] for side in zip(*measured, strict=True))
+                    )
+                    for backend, rates in ((OURS, pairs.ours), (KAFKA, pairs.peer)):
+                        seconds = work.messages / statistics.median(rates)
+                        bench.add_total(
+                            work.messages,
+                            seconds,
+                            phase=3,
+                            backend=backend,
+                            scenario=f"broker: {way}, {codec}",
+                            size_bytes=size,
+                            acks="1",
+                        )
+                    bench.compare(f"broker: {way}, {what}", OURS, KAFKA, pairs, target=EVEN)
+
+
+@scenario("broker-requests", "one message a request, end to end, and fsync, beside Apache Kafka")
+def broker_requests(bench: Bench) -> None:
+    """Requests, replayed bytes, latencies."""
+    with both(bench) as (ours, peer):
+
+        def in_turn(
+            what: str, rate: Callable[[str], float], *, unit: str, target: float | None = 1.0
+        ) -> None:
+            pairs = alternate(
+                lambda: rate(ours.bootstrap_servers),
+                lambda: rate(peer.bootstrap_servers),
+                rounds=rounds(bench),
+            )
+            bench.compare(f"broker: {what}", OURS, KAFKA, pairs, unit=unit, target=target)
+
+        count = round(bench.seconds(50_000))
+        in_turn("one message a request", lambda at: requests(at, count), unit="requests/s")
+        in_turn(
+            "the same, each on disk",
+            lambda at: requests(at, count // 10, acks="all", **_FSYNC),
+            unit="requests/s",
+        )
+        for records in (1, 1_000):
+            run = partial(replay, seconds=bench.seconds(2.0), records=records)
+            in_turn(f"replayed, {records} a request", run, unit="msg/s", target=None)
+        _latency(bench, ours.bootstrap_servers, peer.bootstrap_servers)
+
+
+def _latency(bench: Bench, ours: str, peer: str, rate: int = 10_000) -> None:
+    tails: dict[str, list[float]] = {OURS: [], KAFKA: []}
+    for _ in range(rounds(bench)):
+        for backend, address in ((OURS, ours), (KAFKA, peer)):
+            taken = latencies(address, rate, bench.seconds(5.0))
+            load = Load(taken, Counter(), "", len(taken) / rate)
+            bench.add(
+                load,
+                phase=3,
+                backend=backend,
+                scenario="broker: end to end",
+                size_bytes=100,
+                acks="1",
+                notes=f"{rate} messages a second",
+            )
+            tails[backend].append(load.percentile(99) or 0.0)
+    inverse = {backend: [1_000 / ms for ms in some] for backend, some in tails.items()}
+    for against, rates, target in (
+        (KAFKA, inverse[KAFKA], 1.0),
+        ("promised: 2 ms", [500.0] * len(inverse[OURS]), 1.0),
+    ):
+        pairs = Pairs(inverse[OURS], rates)
+        bench.compare("broker: p99 end to end", OURS, against, pairs, unit="1/s", target=target)
+
+
+@scenario(
+    "broker-cost", "the broker's processor time, memory and start; many partitions and clients"
+)
+def broker_cost(bench: Bench) -> None:
+    """What it takes, beside Apache Kafka where Kafka has the same."""
+    bench.within("broker: from launch to ready", OURS, _launch, 0.5, rounds=rounds(bench))
+    with both(bench) as (ours, peer):
+        work = Work(round(bench.seconds(2_000_000)))
+        costs: dict[str, list[float]] = {OURS: [], KAFKA: []}
+        peak = 0.0
+        for _ in range(rounds(bench)):
+            for backend, one in ((OURS, ours), (KAFKA, peer)):
+                process = psutil.Process(one.pid)
+                before = _cpu_s(process)
+                bulk(one.bootstrap_servers, work)
+                costs[backend].append((_cpu_s(process) - before) / work.messages * 1e6)
+                if backend == OURS:
+                    peak = max(peak, process.memory_info().rss / 1e6)
+        per_second = [[1 / cost for cost in costs[backend]] for backend in (OURS, KAFKA)]
+        bench.compare(
+            "broker: a million messages in and out", OURS, KAFKA, Pairs(*per_second),
+            unit="millions for a CPU second", target=1.0,
+        )  # fmt: skip
+        bench.compare(
+            "broker: memory after bulk work", f"ours, {peak:.0f} MB", "promised: 200 MB",
+            Pairs([1 / peak], [1 / 200]), unit="1/MB", target=1.0,
+        )  # fmt: skip
+        _partitions(bench, ours.bootstrap_servers, peer.bootstrap_servers)
+
+
+def _partitions(bench: Bench, ours: str, peer: str) -> None:
+    """2,000 partitions beside 4, record by record, for both brokers."""
+    few = Work(round(bench.seconds(400_000)), spread=True)
+    many = few._replace(partitions=2_000)
+
+    def kept(address: str) -> float:
+        return bulk(address, many).produced / bulk(address, few).produced
+
+    pairs = alternate(
+        lambda: kept(ours), lambda: kept(peer), rounds=min(3, rounds(bench)), warmup=0
+    )
+    bench.compare(
+        "broker: 2,000 partitions / 4", OURS, KAFKA, pairs, unit="of the rate", target=1.0
+    )
+
+
+def _launch() -> float:
+    began = time.perf_counter()
+    with LocalBroker():
+        return time.perf_counter() - began
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)

@@ -1,0 +1,81 @@
+"""Spark's own Kafka source and sink at a broker, in a process with their jars.
+
+python spark_judge.py BOOTSTRAP NAME JARS FOLDER      prints what it found, as JSON
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from craft2.apps.spark import session
+
+
+def main(bootstrap: str, name: str, jars: str, folder: str) -> None:
+    spark = session("judge", **{"spark.jars": ",".join(map(str, Path(jars).glob("*.jar")))})
+
+    def kafka(source, **options):
+        options = {"kafka.bootstrap.servers": bootstrap, "subscribe": name, **options}
+        return source.format("kafka").options(**options)
+
+    def values(frame):
+        return sorted(row.value.decode() for row in frame.select("value").collect())
+
+    rows = [(f"k{n % 3}", f"v{n}", [("n", str(n).encode())], n % 2) for n in range(10)]
+    schema = (
+        "key string, value string, headers array<struct<key string, value binary>>, partition int"
+    )
+    frame = spark.createDataFrame(rows, schema).coalesce(1)  # one writer, one order
+    kafka(frame.write, topic=name, includeHeaders="true").save()
+
+    found = {}
+    everything = kafka(spark.read, includeHeaders="true").load()
+    found["batch"] = sorted(
+        [row.key.decode(), row.value.decode(), row.headers[0].value.decode(), row.partition]
+        for row in everything.collect()
+    )
+    part = json.dumps({name: {"0": 1, "1": 2}}), json.dumps({name: {"0": 3, "1": -1}})
+    found["slice"] = values(
+        kafka(spark.read, startingOffsets=part[0], endingOffsets=part[1]).load()
+    )
+    times = sorted(row.timestamp.timestamp() for row in everything.select("timestamp").collect())
+    since = str(int(times[0] * 1000))
+    found["since"] = len(values(kafka(spark.read, startingTimestamp=since).load()))
+    pattern = {"subscribePattern": f"{name[:-1]}."}
+    by_pattern = spark.read.format("kafka").options(
+        **{"kafka.bootstrap.servers": bootstrap, **pattern}
+    )
+    found["pattern"] = by_pattern.load().count()
+
+    def copy_on():
+        """A query from the topic to another one, up to what is there now."""
+        source = kafka(spark.readStream, startingOffsets="earliest", maxOffsetsPerTrigger="4")
+        sink = kafka(
+            source.load().selectExpr("key", "value").writeStream,
+            topic=f"{name}-out",
+            checkpointLocation=f"{folder}/checkpoint",
+        )
+        sink.trigger(availableNow=True).start().awaitTermination()
+        return values(kafka(spark.read, subscribe=f"{name}-out").load())
+
+    found["copied"] = copy_on()
+    kafka(spark.createDataFrame([("late",)], "value string").write, topic=name).save()
+    found["copied on"] = copy_on()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for deleted in admin.delete_records([TopicPartition(name, 0, 3)]).values():
+        deleted.result(30)
+    try:
+        found["lost"] = values(
+            kafka(spark.read, startingOffsets=json.dumps({name: {"0": 0, "1": 0}})).load()
+        )
+    except Exception as error:
+        found["lost"] = str(error)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
