@@ -140,8 +140,8 @@ def test_what_cannot_be_inspected_says_why(tmp_path):
     ("verb", "option", "value", "words"),
     [
         ("produce", "--separator", "", "it is empty"),
-        ("produce", "--flights", "-1", "greater than or equal to 0"),
-        ("produce", "--partitions", "0", "greater than or equal to 1"),
+        ("produce", "--flights", "-1", "-1 is not in the range x>=0"),
+        ("produce", "--partitions", "0", "0 is not in the range x>=1"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_named(tmp_path, verb, option, value, words):

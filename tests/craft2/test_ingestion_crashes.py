@@ -133,7 +133,7 @@ def test_a_port_in_use_is_named_and_the_queue_not_touched(tmp_path):
 
 
 def test_a_bootstrap_where_nobody_answers_is_said_in_bounded_time():
-    nobody = f"127.0.0.1:{free_ports(1)[1]}"
+    nobody = f"127.0.0.1:{free_ports(1)[0]}"
     status, said = refused("--mode", "kafka", "--bootstrap", nobody, "--port", 0)
     assert status == 1
     assert f"no broker answers at {nobody} within 10 s" in said
