@@ -100,7 +100,12 @@ class Cluster:
         if task is None or (task.done() and not _is_open(task)):
             task = asyncio.get_running_loop().create_task(self._open(address))
             self._talks[key] = task
-        talk = await asyncio.shield(task)
+        try:
+            talk = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # by `hang_up`, while it was connecting
+                raise ConnectionAbortedError(f"the connection to {address} was given up") from None
+            raise
         ours, theirs = SPOKEN[name], talk.versions.get(API_KEYS[name], (0, -1))
         version = min(ours[1], theirs[1])
         if version < max(ours[0], theirs[0]):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 
 import pytest
 
+from craft2.net import Address
 from phase2_groups import connect as phase2
 from phase2_groups.connect import UnknownAddress, connect
 from phase2_groups.error_codes import ErrorCode
@@ -14,6 +16,7 @@ from phase2_groups.group_messages import Heartbeat
 from phase2_groups.producer import Producer
 from phase2_groups.producer_config import ProducerConfig
 from phase3_raft.client import NetworkTransport
+from phase3_raft.client.cluster import Cluster
 from phase3_raft.local_broker import LocalBroker
 
 
@@ -66,6 +69,23 @@ def test_a_fetch_that_waits_is_woken():
             transport.wake()
             waiting.join(0.05)
         assert not answers[0]["t", 0].data
+
+
+def test_who_waits_for_a_connection_that_is_given_up_gets_an_error_of_the_network():
+    class Slow:
+        async def connect(self, address):
+            await asyncio.Event().wait()
+
+    async def work():
+        cluster = Cluster(Slow(), [], "me")
+        asking = asyncio.ensure_future(cluster.ask(Address("nowhere", 1), "fetch", {}, "fetch"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await cluster.hang_up("fetch")
+        with pytest.raises(ConnectionAbortedError, match="nowhere:1 was given up"):
+            await asking
+
+    asyncio.run(work())
 
 
 def test_the_address_of_a_broker_is_understood_once_phase_3_is_there(monkeypatch):
