@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from types import TracebackType
 
-from craft2.errors import Craft2Error
-
-
-class BrokerNotStarted(Craft2Error):
-    """The process has ended before it was ready."""
+from craft2.local_process import LocalProcess, complaints
+from craft2.net import parse_address
 
 
 class LocalBroker:
@@ -34,12 +29,12 @@ class LocalBroker:
         port: int = 0,
         options: tuple[str, ...] = (),
     ) -> None:
-        """Raises BrokerNotStarted."""
+        """Raises NotStarted."""
         self._temporary = tempfile.mkdtemp(prefix="craft2-broker-") if data_dir is None else None
         self.data_dir = os.fspath(data_dir or self._temporary or "")
         self._options, self._port = options, port
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # `close` does
-        self._process: subprocess.Popen[str] | None = None
+        self._process: LocalProcess | None = None
         self.bootstrap_servers = ""
         try:
             self.start()
@@ -49,24 +44,12 @@ class LocalBroker:
 
     def start(self) -> None:
         """Start it, again after `kill` or `stop`; at the port that it had. Raises as above."""
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-P", "-m", "craft2.apps.cli", "broker", "--with-stdin"),
-                *("--data-dir", self.data_dir, "--port", str(self._port), *self._options),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            start_new_session=True,
+        self._process = LocalProcess(
+            *("broker", "--data-dir", self.data_dir, "--port", str(self._port), *self._options),
+            errors=self._errors,
         )
-        assert self._process.stdout is not None
-        said = self._process.stdout.readline().split()
-        if len(said) != 2:
-            self._process.wait()
-            raise BrokerNotStarted(f"the broker has not started: {self.errors()}", "see there")
-        self.bootstrap_servers = said[1]
-        self._port = int(said[1].rpartition(":")[2])
+        self.bootstrap_servers = self._process.address
+        self._port = parse_address(self.bootstrap_servers).port
 
     @property
     def pid(self) -> int:
@@ -76,29 +59,20 @@ class LocalBroker:
 
     def errors(self) -> str:
         """What it has complained about so far."""
-        self._errors.seek(0)
-        return self._errors.read().strip()
+        return complaints(self._errors)
 
     def kill(self) -> None:
         """`kill -9`."""
-        assert self._process is not None
-        self._process.kill()
-        self._end()
+        self._ending().kill()
 
     def stop(self) -> int:
         """`kill -TERM`: it closes its logs; returns the exit status."""
-        assert self._process is not None
-        self._process.terminate()
-        return self._end()
+        return self._ending().stop()
 
-    def _end(self) -> int:
+    def _ending(self) -> LocalProcess:
         process, self._process = self._process, None
         assert process is not None
-        status = process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
-        return status
+        return process
 
     def close(self) -> None:
         """End it, and remove a temporary folder."""

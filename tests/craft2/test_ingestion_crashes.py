@@ -6,17 +6,19 @@ may be there or not.
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
 
 import pytest
 
-from craft2.apps.bench.raft import free_ports
 from craft2.apps.ingestion.audit import audit, open_source, stored_batches
 from craft2.apps.ingestion.load import run_load
-from craft2.apps.ingestion.local_service import LocalService, ServiceNotStarted
+from craft2.apps.ingestion.local_service import LocalService
 from craft2.apps.ingestion.sinks import QueueMode
+from craft2.local_process import NotStarted
+from craft2.net import free_ports
 from phase3_raft.local_broker import LocalBroker
 
 CLIENTS, ENOUGH = 8, 60
@@ -59,14 +61,14 @@ def load_until(service, end, prefix):
     return run_load(service.address, clients=CLIENTS, requests=10**6, prefix=prefix, told=told)
 
 
-@pytest.mark.parametrize("signal", ["kill", "terminate"])
-def test_what_was_acknowledged_is_there_after_the_service_was_ended(place, topic, signal):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_was_acknowledged_is_there_after_the_service_was_ended(place, topic, number):
     acknowledged = set()
     for life in ("first", "second"):  # the second one opens what the first one left
         with service(place, topic) as running:
-            outcome = load_until(running, getattr(running.process, signal), life)
+            outcome = load_until(running, lambda: running.process.send_signal(number), life)
             status = running.process.wait()
-        assert status == {"kill": -9, "terminate": 0}[signal]
+        assert status == {signal.SIGKILL: -9, signal.SIGTERM: 0}[number]
         assert len(outcome.acknowledged) >= ENOUGH
         acknowledged |= outcome.acknowledged
     with service(place, topic) as running:
@@ -78,7 +80,7 @@ def test_what_was_acknowledged_is_there_after_the_service_was_ended(place, topic
     assert found.lost == 0, found
     assert found.twice == 0, found
     assert found.unasked <= 2 * CLIENTS
-    if signal == "terminate":
+    if number == signal.SIGTERM:
         assert found.unasked == 0, "it answers what it has taken, before it ends"
 
 
@@ -143,5 +145,5 @@ def test_a_bootstrap_where_nobody_answers_is_said_in_bounded_time():
 def test_the_root_of_another_kind_is_refused(tmp_path):
     with LocalService(QueueMode.LOG, root=tmp_path):
         pass
-    with pytest.raises(ServiceNotStarted, match=r"holds logs, no message files\. Fix: use --mode"):
+    with pytest.raises(NotStarted, match=r"holds logs, no message files\. Fix: use --mode"):
         LocalService(QueueMode.FILE, root=tmp_path)

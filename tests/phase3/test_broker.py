@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from craft2.faulty_disk import FaultyDisk
+from craft2.local_process import NotStarted
 from craft2.net import Address
 from craft2.record_batch import decode, encode_values, iter_headers
 from phase2_groups.error_codes import ErrorCode
@@ -23,7 +24,7 @@ from phase3_raft.dispatch import Dispatch
 from phase3_raft.groups import coordinator
 from phase3_raft.handlers import APIS
 from phase3_raft.handlers.fetch import Wanted, look, wait_for_bytes
-from phase3_raft.local_broker import BrokerNotStarted, LocalBroker
+from phase3_raft.local_broker import LocalBroker
 from phase3_raft.metadata import image, records
 
 
@@ -273,7 +274,7 @@ def test_a_killed_broker_has_what_it_acknowledged(tmp_path):
 
 
 def test_a_directory_in_use_is_told_in_one_line(tmp_path):
-    with LocalBroker(tmp_path), pytest.raises(BrokerNotStarted, match="already open"):
+    with LocalBroker(tmp_path), pytest.raises(NotStarted, match="already open"):
         LocalBroker(tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import signal
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,7 +50,7 @@ def kill_under_load(place: dict[str, Any], topic: str, *, enough: int = 100) -> 
 
         def told(outcome: Outcome) -> None:
             if len(outcome.acknowledged) >= enough:
-                service.process.kill()
+                service.process.send_signal(signal.SIGKILL)
 
         outcome = run_load(service.address, clients=20, requests=10 * enough, told=told)
     if len(outcome.acknowledged) < enough:

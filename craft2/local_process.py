@@ -1,0 +1,82 @@
+"""A server of ours as a process of its own, from a cell or a test: it ends when its starter does.
+
+It is a verb of the command line that prints `ready HOST:PORT` when it serves, and that ends when
+its standard input does (`--with-stdin`): not even a `kill -9` of its starter leaves it behind.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from typing import IO
+
+from craft2.errors import Craft2Error
+
+
+class NotStarted(Craft2Error):
+    """The process has ended before it was ready."""
+
+
+class LocalProcess:
+    """See the module. address: what it said, `host:port`.
+
+    errors: a file for what it complains about, which may be shared by several in turn. Not a pipe:
+        nobody reads it, and a full one would stop the process.
+    """
+
+    def __init__(self, *arguments: str, errors: IO[str]) -> None:
+        """The verb and its options. Raises NotStarted."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "craft2.apps.cli", *arguments, "--with-stdin"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        said = self._process.stdout.readline().split()
+        if len(said) != 2:
+            self.wait()
+            words = f"craft2 {arguments[0]} has not started: {complaints(errors)}"
+            raise NotStarted(words, "see there")
+        self.address = said[1]
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def send_signal(self, number: int) -> None:
+        """Nothing happens if it has ended."""
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """Until it ends; returns its exit status, or minus the signal that ended it."""
+        status = self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        return status
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        self.send_signal(signal.SIGKILL)
+        self.wait()
+
+    def stop(self) -> int:
+        """`kill -TERM`, after which it ends in good order; returns the exit status."""
+        self.send_signal(signal.SIGTERM)
+        return self.wait()
+
+
+def complaints(errors: IO[str]) -> str:
+    """What is in the file so far."""
+    errors.seek(0)
+    return errors.read().strip()
