@@ -1,8 +1,7 @@
 """A Raft cluster of real processes on this machine, to be killed, stopped and cut apart.
 
     with RaftCluster(folder) as cluster:
-        leader = cluster.wait_for_leader()
-        cluster.ask(leader, "append", value=7)
+        leader = cluster.append(7)             # who leads, and has done it
         cluster.kill(leader)                   # kill -9
         leader = cluster.wait_for_leader()     # another one
         cluster.ask(leader, "list")            # [7]
@@ -210,18 +209,43 @@ class RaftCluster:
 
         Raises ClusterError if nobody answers for long, Refused for any other reason.
         """
-        answer: list[Any] = []
+
+        def may_ask_again(error: OSError | Refused) -> bool:
+            moved = ("NotLeader", "OutcomeUnknown")
+            return (
+                not isinstance(error, Refused) or error.kind in moved or "try again" in str(error)
+            )
+
+        return self._ask_leader(op, fields, may_ask_again)[1]
+
+    def append(self, value: object) -> int:
+        """Append to the list, at whoever leads, which is returned.
+
+        Another one is asked only when nothing has happened (NotLeader). Raises ClusterError if
+        nobody leads for long, OSError or Refused for any other reason.
+        """
+
+        def may_ask_again(error: OSError | Refused) -> bool:
+            return isinstance(error, Refused) and error.kind == "NotLeader"
+
+        return self._ask_leader("append", {"value": value}, may_ask_again)[0]
+
+    def _ask_leader(
+        self,
+        op: str,
+        fields: dict[str, object],
+        may_ask_again: Callable[[OSError | Refused], bool],
+    ) -> tuple[int, Any]:
+        """Who led, and what it answered."""
+        answer: list[tuple[int, Any]] = []
 
         def answered() -> bool:
             leader = self.leader()
             if leader is not None:
                 try:
-                    answer.append(self.ask(leader, op, **fields))
-                except OSError:
-                    pass
-                except Refused as error:
-                    moved = error.kind in ("NotLeader", "OutcomeUnknown")
-                    if not moved and "try again" not in str(error):
+                    answer.append((leader, self.ask(leader, op, **fields)))
+                except (OSError, Refused) as error:
+                    if not may_ask_again(error):
                         raise
             return bool(answer)
 

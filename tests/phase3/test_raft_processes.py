@@ -217,3 +217,30 @@ def test_bad_arguments_are_told_in_one_line(tmp_path, options, says):
     assert done.returncode == 1
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+class Answering(RaftCluster):
+    """One whose leader answers as told; there are no processes."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def leader(self, among=None):
+        return 3
+
+    def ask(self, server_id, op, **fields):
+        answer = self.answers.pop(0)
+        if isinstance(answer, str):
+            raise Refused(answer, "because", None)
+        return answer
+
+    def wait_until(self, reached, timeout_s=20.0):
+        while not reached():
+            pass
+
+
+def test_an_append_is_asked_again_only_when_nothing_has_happened():
+    assert Answering("NotLeader", "NotLeader", 1).append(7) == 3
+    with pytest.raises(Refused, match="OutcomeUnknown"):
+        Answering("OutcomeUnknown", 1).append(7)
+    assert Answering("NotLeader", "OutcomeUnknown", [7]).ask_leader("list") == [7]
