@@ -1,4 +1,4 @@
-"""Everything that is checked, in order: lint, types, tests, notebooks.  `make test` runs this.
+"""Everything that is checked: lint, types, tests, browser, notebooks.  `make test` runs this.
 
 With arguments it runs pytest alone, with these arguments.  The last line is the sum over all
 pytest runs, `N passed, N failed`; the exit code is 0 only if every step was clean.
@@ -15,9 +15,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-m", "pytest", "-m", "not prove"]
-# One process more than two cores: a browser, Spark or a disk is what many tests wait for.
+# One process more than two cores: Spark or a disk is what many tests wait for.
 PARALLEL = ["-q", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
-LONGEST_FIRST = ["tests/browser", "tests/phase1/test_log_crashes.py", "tests/craft2", "tests"]
+LONGEST_FIRST = ["tests/phase1/test_log_crashes.py", "tests/craft2", "tests"]
+BROWSER = "tests/browser"  # by itself: a page's patience is its own, and not ours to set
 NBVAL = ["-p", "craft2.course.pytest_plugin", "--nbval", "--nbval-current-env"]
 NBVAL += ["--nbval-cell-timeout=150"]
 
@@ -54,7 +55,8 @@ def main(arguments: list[str]) -> int:
         ("lint", [sys.executable, "-m", "ruff", "check", "."]),
         ("format", [sys.executable, "-m", "ruff", "format", "--check", "."]),
         ("types", [sys.executable, "-m", "mypy"]),
-        ("tests", [*PYTEST, *PARALLEL, *LONGEST_FIRST]),
+        ("tests", [*PYTEST, *PARALLEL, f"--ignore={BROWSER}", *LONGEST_FIRST]),
+        ("browser", [*PYTEST, "-q", BROWSER]),
     ]
     found = sorted((ROOT / "notebooks").glob("*.ipynb"))
     found.sort(key=lambda path: "craft2.apps.spark" not in path.read_text())  # the longest first

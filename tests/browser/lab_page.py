@@ -92,15 +92,38 @@ class LabPage:
             fresh = [cell for cell in cells if (cell["execution_count"] or 0) > before]
             return bool(cells) and (len(fresh) == len(cells) or bool(errors(fresh)))
 
-        self.menu("Run", "Run All Cells")
+        self.start_all(before)
         # A save is much work for a browser that draws without a graphics card.
         self.wait_until(ended, f"the cells of {name}", every_ms=2500)
         return cells
 
+    def start_all(self, before: int) -> None:
+        """Press "Run All Cells"; again if nothing begins, as a press is lost on a page that has
+        the notebook but not yet its kernel."""
+        prompts = self.page.locator(".jp-Notebook .jp-InputPrompt").locator("visible=true")
+
+        def begun() -> bool:
+            counts = re.findall(r"\[(\*|\d+)\]", " ".join(prompts.all_inner_texts()))
+            return any(count == "*" or int(count) > before for count in counts)
+
+        for _ in range(3):
+            self.menu("Run", "Run All Cells")
+            for _ in range(40):
+                if begun():
+                    return
+                self.page.wait_for_timeout(500)
+        raise AssertionError(f"nothing runs; the page says {self.words()!r}")
+
+    def words(self) -> str:
+        """What the page says about itself: its tab, its dialogs, its status line."""
+        where = ".lm-TabBar-tab.lm-mod-current, .jp-Dialog-content, [id='jp-main-statusbar']"
+        return " | ".join(self.page.locator(where).locator("visible=true").all_inner_texts())
+
     def wait_until(self, reached: Callable[[], bool], what: str, every_ms: int = 300) -> None:
         deadline = time.monotonic() + LIMIT_S
         while not reached():
-            assert time.monotonic() < deadline, f"waited {LIMIT_S} s for {what}"
+            late = time.monotonic() > deadline
+            assert not late, f"waited {LIMIT_S} s for {what}; the page says {self.words()!r}"
             self.page.wait_for_timeout(every_ms)
 
     def press(self, button: str, status: str) -> None:

@@ -17,9 +17,10 @@ from craft2.apps.simulate.trace_check import why_not
 from phase3_raft.raft.messages import RaftError
 
 
-def short(bug):
-    """A trace of a planted bug."""
-    return shrunk(next(s for s in range(50) if run(s, bug).broken), bug=bug)
+def short(bug, rule):
+    """A trace of a planted bug: of the first seed with which it breaks this rule."""
+    ran = ((seed, run(seed, bug).broken) for seed in range(200))
+    return shrunk(next(seed for seed, broken in ran if broken and broken.rule == rule), bug=bug)
 
 
 def run(seed, bug):
@@ -34,7 +35,7 @@ def run(seed, bug):
 
 @pytest.fixture(scope="module")
 def elected():
-    return short("half-elects")
+    return short("half-elects", "election safety")
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -161,7 +162,7 @@ def test_a_trace_is_drawn(elected):
 
 
 def test_what_a_read_shows_that_it_must_not_is_made_short_as_well():
-    trace = short("reads-at-once")
+    trace = short("reads-at-once", "linearizability")
     assert trace.rule == "linearizability"
     assert len(trace.actions) < 80
     assert replay(trace).broken.rule == "linearizability"
@@ -182,6 +183,6 @@ def test_a_seed_that_breaks_no_rule_has_no_trace():
 
 
 def test_a_notebook_shows_the_failure_of_somebodys_own_server(capsys):
-    film = show_failure(0, server=BUGS["half-elects"].server)
+    film = show_failure(2, server=BUGS["half-elects"].server)
     assert "election safety" in film.html
     assert "gets from" in capsys.readouterr().out

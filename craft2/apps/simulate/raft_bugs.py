@@ -6,7 +6,8 @@ one sentence of the paper forbids.
 Four mistakes are missing, since no rule judges them: a leader that no majority hears leads on; one
 that was removed does; a vote is given while a leader is heard; and whoever is no member is listened
 to. They cost time and needless elections, and no data; of that kind the simulator judges only that
-there is progress once the faults end. `tests/phase3/test_raft_paper.py` has a test of each.
+there is progress once the faults end, and that the last leader stays.
+`tests/phase3/test_raft_paper.py` has a test of each.
 """
 
 # mypy: disable-error-code="override"
@@ -313,6 +314,12 @@ class _NeverGoesBack(RaftServer):
             peer.next = max(before, peer.next)
 
 
+class _WaitsBeforeItsFirstHeartbeat(RaftServer):
+    def _lead(self) -> None:
+        super()._lead()
+        self.heartbeat_at_ms = self.election_at_ms
+
+
 BUGS: dict[str, Bug] = {
     "vote-forgotten": Bug("the vote does not survive a restart", disk=_ForgetsVote),
     "term-forgotten": Bug("neither does the term", disk=_ForgetsTerm),
@@ -372,6 +379,9 @@ BUGS: dict[str, Bug] = {
     ),
     "keeps-vote": Bug("the vote of an earlier term counts in the next one", _KeepsItsVote),
     "never-goes-back": Bug("a leader does not look for where the logs agree", _NeverGoesBack),
+    "heartbeats-late": Bug(
+        "a new leader keeps the timer that it had as a candidate", _WaitsBeforeItsFirstHeartbeat
+    ),
 }
 
 

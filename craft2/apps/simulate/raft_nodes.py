@@ -111,6 +111,9 @@ class Nodes:
     def writes(self, server_id: int) -> None:
         """A slow disk has begun to write; say so when it has ended, with `written`."""
 
+    def turned(self, server: RaftServer) -> None:
+        """Something has happened to a server: its next deadline may be another."""
+
     def draw(self) -> float:
         """A random number for an election timeout."""
         return 0.5
@@ -300,6 +303,11 @@ class Nodes:
 
     def _pump(self, server: RaftServer) -> None:
         """Do what there is to do, in the order that `Ready` asks for."""
+        self._do(server)
+        if self.servers.get(server.id) is server:  # it did not crash on the way
+            self.turned(server)
+
+    def _do(self, server: RaftServer) -> None:
         who = server.id
         self.rules.look(server)
         while who not in self._writing and (ready := server.ready()) is not None:

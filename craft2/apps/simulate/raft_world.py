@@ -2,8 +2,8 @@
 
 One seed decides everything. Faults come until `CALM_MS`; then they stop, and the cluster has to
 make progress within bounded time; then clients fall silent, the leader crashes once more, and the
-next one must be able to answer a read although nobody writes. After every event the rules of
-`raft_rules` are checked, at the end what the clients were told.
+next one must be able to answer a read although nobody writes, and must stay the leader. After every
+event the rules of `raft_rules` are checked, at the end what the clients were told.
 
 Which faults come, and how often, differs from seed to seed: some see nothing but partitions, some
 everything at once. That finds more than giving every seed the average.
@@ -37,11 +37,13 @@ from phase3_raft.raft.state import Role
 
 CALM_MS = 6_000  # faults come until then
 PATIENCE_MS = 8_000  # how long what must happen may take without faults
+PEACE_MS = 1_500  # how long the last leader is looked at
 CLIENTS, TIMEOUT_MS = 4, 900
 READER = CLIENTS  # one more, that asks only when told to
 # One run of so many, and which, has such a fault; the other ones are as they were without.
 RARELY = {"stall in a read": (4, 3), "leader alone with one": (16, 13)}
 PROGRESS = 10  # entries that are to be committed when faults have ended
+_NEVER = 1 << 62
 MOST_MESSAGES = 20_000  # of a run; usual are a tenth
 
 
@@ -78,6 +80,7 @@ class World(Nodes):
         self._traced = traced
         self._without = without
         self._lives = dict.fromkeys(self.members.voters, 0)
+        self._planned: dict[int, int] = {}  # server -> its next tick's moment
         self._operation = [0] * CLIENTS  # each client's number of the one it is at
         self._values = 0
         self._silent = False
@@ -108,12 +111,13 @@ class World(Nodes):
         for server_id in [i for i, s in self.servers.items() if s.role is Role.LEADER]:
             self.crash(server_id, self.clock_ms(server_id))
             self.timeline.after(200, self.boot, server_id)
-        done = self.counts["operations"]
+        done, elections = self.counts["operations"], self.rules.elections
         self._insist(done)
         self._must(
             lambda: self.counts["operations"] > done,
             "a read is answered, though nobody writes, within {} ms after the leader's crash",
         )
+        self._stays(elections)
 
     def _must(self, done: Callable[[], bool], what: str) -> None:
         end_ms = self.now_ms + PATIENCE_MS
@@ -123,6 +127,16 @@ class World(Nodes):
                 what = what.format(PATIENCE_MS)
                 raise Broken("liveness", f"it did not happen that {what}; leaders: {leaders}")
             self._go(self.now_ms + 100)
+
+    def _stays(self, elections: int) -> None:
+        """A leader to whom nothing happens stays the leader: one election is enough."""
+        self._go(self.now_ms + PEACE_MS)
+        if self.rules.elections > elections + 1:
+            raise Broken(
+                "liveness",
+                f"{self.rules.elections - elections} leaders, one after the other, followed the "
+                f"one that crashed, though no other fault came in {PEACE_MS} ms",
+            )
 
     def _go(self, until_ms: int) -> None:
         self.timeline.run(until_ms)
@@ -154,7 +168,8 @@ class World(Nodes):
         self.now_ms = self.timeline.now_ms
         if self.start(server_id, self.clock_ms(server_id)):
             self._lives[server_id] += 1
-            self._plan_tick(server_id)
+            self._planned.pop(server_id, None)
+            self.turned(self.servers[server_id])
 
     def draw(self) -> float:
         return self.chance.random()
@@ -163,25 +178,31 @@ class World(Nodes):
         super().gone(server_id)
         self.paused.pop(server_id, None)
 
-    def _plan_tick(self, server_id: int) -> None:
-        moment = self.clocks[server_id].when(self.servers[server_id].next_deadline_ms())
+    def turned(self, server: RaftServer) -> None:
+        """Come back at its next deadline, unless that is planned, or something earlier."""
+        moment = self.clocks[server.id].when(server.next_deadline_ms())
         moment = max(moment, self.timeline.now_ms + 1)
-        self.timeline.at(moment, self._tick, server_id, self._lives[server_id])
+        if moment < self._planned.get(server.id, _NEVER):
+            self._planned[server.id] = moment
+            self.timeline.at(moment, self._tick, server, moment)
 
-    def _tick(self, server_id: int, life: int) -> None:
-        server = self.servers.get(server_id)
-        if server is None or self._lives[server_id] != life:
+    def _tick(self, server: RaftServer, moment: int) -> None:
+        who = server.id
+        if self.servers.get(who) is not server or self._planned.get(who) != moment:
             return
-        if server_id in self.paused:
-            self.timeline.after(20, self._tick, server_id, life)
+        if who in self.paused:
+            self._planned[who] = moment = self.timeline.now_ms + 20
+            self.timeline.at(moment, self._tick, server, moment)
             return
+        del self._planned[who]
         self.now_ms = self.timeline.now_ms
-        clock_ms = self.clocks[server_id].read(self.now_ms)
-        if clock_ms >= server.next_deadline_ms():
-            act = self.beat if server.role is Role.LEADER else self.ring
-            act(server_id, clock_ms)
-        if server_id in self.servers:
-            self._plan_tick(server_id)
+        clock_ms = self.clocks[who].read(self.now_ms)
+        if clock_ms < server.next_deadline_ms():
+            self.turned(server)
+        elif server.role is Role.LEADER:
+            self.beat(who, clock_ms)
+        else:
+            self.ring(who, clock_ms)
 
     def writes(self, server_id: int) -> None:
         self.timeline.after(

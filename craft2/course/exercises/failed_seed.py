@@ -77,8 +77,8 @@ EXERCISE = Exercise(
         "Server 3 keeps its own entry 1, of term 1, and says that it has all up to 1. The leader "
         "of term 2 counts that and commits an entry which is on one disk only. The rule breaks one "
         "line later, at another server, that has done nothing wrong: so it is with most bugs in "
-        "distributed systems, and that is why a trace has to be short. This one had 1,376 events "
-        "before it was shrunk."
+        "distributed systems, and that is why a trace has to be short. This one had more "
+        "than a thousand events before it was shrunk."
     ),
     wrong={
         "where it shows": "return Diagnosis(16, 2, Sentence.COMMIT)",
