@@ -55,6 +55,7 @@ class Partition:
         self.replicas = Replicas(me, max_lag_ms, self.log.log_start)
         self._watchers: dict[Callable[[], object], None] = {}
         self._waiting: deque[tuple[int, asyncio.Future[ErrorCode]]] = deque()
+        self.caught_up: Callable[[], object] = lambda: None  # told when a follower has
         self._seen = self.log.log_start  # the high watermark that watchers were told of
         self._flushing: asyncio.Future[None] | None = None
         self._unflushed = 0  # records since the last sync
@@ -190,20 +191,30 @@ class Partition:
         end = self.log.end_offset
         self.replicas.fetched(follower, offset, end=end, now_ms=self._now_ms())
         self._advanced()
+        if follower not in self.record.isr and offset >= self.high_watermark:
+            self.caught_up()
 
     def append_as_follower(self, batches: bytes) -> None:
         """Append what the leader sent. Raises LogError, CorruptBatch, DiskError."""
         result = self.log.append_as_follower(batches)
         self._unflushed += result.last_offset - result.first_offset + 1
 
-    def learn_high_watermark(self, offset: int) -> None:
-        """The leader says how far it is."""
-        self.replicas.learn_high_watermark(offset, self.log.end_offset)
+    def follow_to(self, high_watermark: int, log_start: int) -> None:
+        """The leader says how far it is, and where its log begins. Raises LogError, DiskError."""
+        start, end = self.log.bounds
+        self.replicas.learn_high_watermark(high_watermark, end)
+        if start < log_start <= end:
+            self.log.advance_start(log_start)
 
     def truncate_to(self, offset: int) -> None:
         """Cut what the leader does not have. Raises LogError, DiskError."""
-        self.log.truncate_to(offset)
+        self.log.truncate_to(max(offset, self.log.log_start))
         self.replicas.cut(self.log.end_offset)
+
+    def reset_to(self, offset: int) -> None:
+        """Begin anew at an offset: the leader has nothing before it, or less than we have."""
+        self.log.reset_to(offset)
+        self.replicas.cut(offset)
 
     # Readers.
 

@@ -168,6 +168,7 @@ def read(one: Wanted, limit: int) -> Found:
         if one.follower >= 0:
             there = partition.log.epoch_end_offset(one.last_epoch)
             if one.last_epoch >= 0 and (there[0] < one.last_epoch or there[1] < one.offset):
+                there = there if there[0] >= 0 else (-1, start)
                 return Found(ErrorCode.NONE, partition.high_watermark, start, diverging=there)
             partition.fetched(one.follower, one.offset)
         follows = one.follower >= 0

@@ -58,7 +58,8 @@ class Replicas:
         self.max_lag_ms = max_lag_ms
         self.followers: dict[BrokerId, Follower] = {}
         self.isr: tuple[BrokerId, ...] = ()
-        self.proposed: tuple[BrokerId, ...] | None = None  # an ISR that the controller is asked for
+        self.proposed: tuple[BrokerId, ...] = ()  # who is in an ISR that the controller was asked for
+        self._asking = False
         self.begin = 0
         self._high_watermark = high_watermark
 
@@ -72,7 +73,7 @@ class Replicas:
 
     def changed(self, isr: Iterable[BrokerId], replicas: Iterable[BrokerId], now_ms: int) -> None:
         """The controller says who is in sync by now, and which replicas there are."""
-        self.isr, self.proposed = tuple(isr), None
+        self.isr, self.proposed, self._asking = tuple(isr), (), False
         before = self.followers
         self.followers = {
             who: before.get(who) or Follower(caught_up_ms=now_ms)
@@ -82,7 +83,7 @@ class Replicas:
 
     def follow(self) -> None:
         """Somebody else leads: what we knew of the others counts no more."""
-        self.isr, self.proposed, self.followers = (), None, {}
+        self.isr, self.proposed, self.followers, self._asking = (), (), {}, False
 
     # What followers say.
 
@@ -103,14 +104,14 @@ class Replicas:
     def high_watermark(self, end: int) -> int:
         """What all replicas in sync have; `end` is where our own log ends.
 
-        `self.isr` are the brokers in sync, `self.me` is one of them; `self.proposed` is another ISR
-        that the controller is asked for, or None. `self.followers[who].end` is what a follower has.
-        Nobody may be left out whom either of the two counts. It never falls.
+        `self.isr` are the brokers in sync, `self.me` is one of them; `self.proposed` are those of
+        another ISR that the controller was asked for. `self.followers[who].end` is what a follower
+        has. Nobody may be left out whom either of the two counts. It never falls.
         """
         if self.me not in self.isr:  # a follower: what its leader says counts
             return self._high_watermark
         # BEGIN SOLUTION
-        counted = {*self.isr, *(self.proposed or ())} - {self.me}
+        counted = {*self.isr, *self.proposed} - {self.me}
         ends = [self.followers[who].end for who in counted if who in self.followers]
         self._high_watermark = max(self._high_watermark, min([end, *ends]))
         return self._high_watermark
@@ -126,7 +127,7 @@ class Replicas:
 
     def wanted_isr(self, end: int, now_ms: int) -> tuple[BrokerId, ...] | None:
         """The ISR as it should be, in the order of the replicas; None: it is, or one is proposed."""
-        if self.proposed is not None or self.me not in self.isr:
+        if self._asking or self.me not in self.isr:
             return None
         watermark = self.high_watermark(end)
         wanted = [self.me]
@@ -138,3 +139,13 @@ class Replicas:
             elif follower.end >= max(watermark, self.begin):
                 wanted.append(who)
         return None if set(wanted) == set(self.isr) else tuple(sorted(wanted))
+
+    def propose(self, isr: tuple[BrokerId, ...]) -> None:
+        """The controller is asked for this one: until it says otherwise, these count as well."""
+        self.proposed, self._asking = tuple(sorted({*self.proposed, *isr})), True
+
+    def answered(self, *, refused: bool) -> None:
+        """The controller has refused it; or nobody knows, and then it still counts."""
+        self._asking = False
+        if refused:
+            self.proposed = ()
