@@ -13,7 +13,7 @@ import asyncio
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from craft2.clock import Clock, SystemClock
 from craft2.disk import Disk, DiskError, RealDisk
@@ -71,7 +71,8 @@ class BrokerConfig:
     """How a broker runs.
 
     listen: where it accepts connections; port 0 is any that is free. advertised: what clients are
-    told to connect to; where it listens, if None.
+    told to connect to; where it listens, if None. topic_defaults: settings of topics that have
+    none of their own, the groups' topic as well.
     """
 
     data_dir: str
@@ -80,6 +81,7 @@ class BrokerConfig:
     advertised: Address | None = None
     rack: str | None = None
     default_partitions: int = 1
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)
     auto_create_topics: bool = True
     offsets_partitions: int = 50
     group_limits: GroupLimits = DEFAULT_LIMITS
@@ -103,11 +105,12 @@ class Broker:
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         trouble: Callable[[str], object] = print,
     ) -> None:
-        """Opens the data directory. Raises LogInUse, CorruptLog, DiskError."""
+        """Opens the data directory. Raises LogInUse, CorruptLog, DiskError, BadConfig."""
         from phase3_raft.dispatch import Dispatch
         from phase3_raft.handlers import APIS
         from phase3_raft.server import Server
 
+        TopicConfig.of(config.topic_defaults)
         self.config = config
         self.disk = disk or RealDisk()
         self.clock = clock or SystemClock()
@@ -198,6 +201,10 @@ class Broker:
         if not only_check:
             self.metadata.commit([ConfigRecord("topic", name, *item) for item in changes.items()])
 
+    def topic_config(self, topic: TopicImage) -> TopicConfig:
+        """Its settings, with this broker's defaults."""
+        return TopicConfig({**self.config.topic_defaults, **topic.config})
+
     def existing_topic(self, name: str) -> TopicImage:
         """A topic. Raises Refused if there is none."""
         found = self.image.topics.get(name)
@@ -216,7 +223,7 @@ class Broker:
         for record in records:
             match record:
                 case ConfigRecord(kind="topic"):
-                    config = TopicConfig(self.image.topics[record.resource].config)
+                    config = self.topic_config(self.image.topics[record.resource])
                     for (topic, _), partition in self._partitions.items():
                         if topic == record.resource:
                             partition.configure(config)
@@ -289,7 +296,7 @@ class Broker:
         path = partition_path(self.config.data_dir, topic, number)
         try:
             partition_files.claim(self.disk, path, about.topic_id, self.image.removed)
-            found = Partition(path, record, TopicConfig(about.config), self.disk, self.clock)
+            found = Partition(path, record, self.topic_config(about), self.disk, self.clock)
         except (LogError, DiskError) as error:
             self._trouble(f"{topic}-{number} cannot be opened: {error}")
             return ErrorCode.KAFKA_STORAGE_ERROR

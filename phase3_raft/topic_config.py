@@ -86,6 +86,13 @@ SETTINGS = {
         Setting("retention.bytes", "-1", "keep at most so much of a partition", least=-1),
         Setting("retention.ms", "604800000", "keep records for so long", least=-1),
         Setting("segment.bytes", "1073741824", "the size of a segment", least=14, most=_MAX_INT32),
+        Setting(
+            "segment.index.bytes",
+            str(10 * 1024**2),
+            "room for each index of a segment",
+            least=24,
+            most=_MAX_INT32,
+        ),
         Setting("segment.ms", "604800000", "the age at which a segment is finished", least=1),
     )
 }
@@ -130,6 +137,7 @@ class TopicConfig:
             retention_ms=limit("retention.ms"),
             max_message_bytes=self.number("max.message.bytes"),
             index_interval_bytes=self.number("index.interval.bytes"),
+            max_index_bytes=self.number("segment.index.bytes"),
             flush_policy="never",  # the broker decides when: see `partition`
         )
 

@@ -5,13 +5,14 @@ Left out: settings of clients, groups and loggers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker, Refused
 from phase3_raft.dispatch import Asked
 from phase3_raft.schemas import Fields
-from phase3_raft.topic_config import SETTINGS, Setting, TopicConfig
+from phase3_raft.topic_config import SETTINGS, Setting
 
 TOPIC, BROKER = 2, 4  # kinds of resources
 SET, STATIC, DEFAULT = 1, 4, 5  # where a value comes from
@@ -29,7 +30,8 @@ def _describe(broker: Broker, resource: Any, request: Any) -> Fields:
     try:
         if resource.resource_type == TOPIC:
             config = broker.existing_topic(resource.resource_name).config
-            settings = [_setting(one, config, request) for one in SETTINGS.values()]
+            ours = broker.config.topic_defaults
+            settings = [_setting(one, config, ours, request) for one in SETTINGS.values()]
         elif resource.resource_type == BROKER:
             settings = _of_broker(broker, resource.resource_name)
         else:
@@ -50,18 +52,21 @@ def _describe(broker: Broker, resource: Any, request: Any) -> Fields:
     }
 
 
-def _setting(setting: Setting, config: dict[str, str], request: Any) -> Fields:
-    is_set = setting.name in config
-    source = SET if is_set else DEFAULT
-    value = TopicConfig(config)[setting.name]
-    synonyms = [{"name": setting.name, "value": value, "source": SET}] if is_set else []
-    synonyms.append({"name": setting.name, "value": setting.default, "source": DEFAULT})
+def _setting(
+    setting: Setting, config: Mapping[str, str], ours: Mapping[str, str], request: Any
+) -> Fields:
+    """ours: what this broker has in place of defaults."""
+    name = setting.name
+    values = [(config.get(name), SET), (ours.get(name), STATIC), (setting.default, DEFAULT)]
+    known = [(value, source) for value, source in values if value is not None]
+    value, source = known[0]
+    synonyms = [{"name": name, "value": one, "source": where} for one, where in known]
     kind = _LONG if not setting.values else _STRING
     return {
-        "name": setting.name,
+        "name": name,
         "value": value,
         "read_only": False,
-        "is_default": not is_set,
+        "is_default": source == DEFAULT,
         "config_source": source,
         "is_sensitive": False,
         "synonyms": synonyms if request.include_synonyms else (),

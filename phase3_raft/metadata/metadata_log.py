@@ -19,7 +19,11 @@ from phase3_raft.metadata.image import Image
 from phase3_raft.metadata.records import Record, decode, encode
 
 METADATA_TOPIC = "__cluster_metadata"
-_LOG = LogConfig(segment_bytes=16 * 1024**2)
+_LOG = LogConfig(
+    segment_bytes=16 * 1024**2,
+    max_message_bytes=2**30,  # a commit is one batch, and a topic may have many partitions
+    max_index_bytes=64 * 1024,
+)
 
 
 class MetadataLog:

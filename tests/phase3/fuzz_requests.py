@@ -41,7 +41,8 @@ class Target:
 
     def __call__(self, data: bytes) -> None:
         if self._count % _RENEW == 0:
-            config = BrokerConfig("/data", offsets_partitions=1)
+            small = {"segment.index.bytes": "4096"}
+            config = BrokerConfig("/data", offsets_partitions=1, topic_defaults=small)
             broker = Broker(config, disk=FaultyDisk(), clock=ManualClock(), trouble=lambda _: None)
             broker.metadata.commit([BrokerRecord(1, "localhost", 9092, None)])  # as if it served
             self._dispatch = dispatch.Dispatch(broker, APIS)

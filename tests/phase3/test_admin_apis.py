@@ -15,13 +15,14 @@ from phase1_file_queue.log_config import CorruptLog
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import OffsetToCommit
 from phase2_groups.offset_records import offset_key, offset_value
-from phase2_groups.topics import create_topic, partition_count
+from phase2_groups.topics import MAX_PARTITIONS, create_topic, partition_count
 from phase3_raft import codec, partition_files, schemas
 from phase3_raft.broker import Broker, BrokerConfig, Refused
 from phase3_raft.dispatch import Dispatch
 from phase3_raft.groups.coordinator import partition_of
 from phase3_raft.handlers import APIS
 from phase3_raft.handlers.fetch import Wanted, wait_for_bytes
+from phase3_raft.topic_config import BadConfig
 
 
 @pytest.mark.parametrize("module", [codec, partition_files], ids=lambda m: m.__name__)
@@ -239,6 +240,40 @@ def alter(broker, name, *changes, kind=2, only=False):
     fields = {"resources": [resource], "validate_only": only}
     [result] = ask(broker, "incremental_alter_configs", 1, fields).responses
     return result.error_code
+
+
+def test_a_topic_grows_to_as_many_partitions_as_it_may_have_and_is_there_again():
+    disk = FaultyDisk()
+    broker = new_broker(disk)
+    broker.create_topic("t", 1)
+    fields = {"timeout": 1000, "validate_only": False}
+    topics = [{"name": "t", "count": MAX_PARTITIONS, "assignments": None}]
+    reply = ask(broker, "create_partitions", 3, {"topics": topics, **fields})
+    assert reply.results[0].error_code == 0
+    broker.metadata.close()
+    assert len(new_broker(disk).image.topics["t"].partitions) == MAX_PARTITIONS
+
+
+def test_a_brokers_own_defaults_hold_where_a_topic_has_no_setting():
+    broker = Broker(
+        BrokerConfig("/data", topic_defaults={"retention.ms": "5", "segment.bytes": "1000"}),
+        disk=FaultyDisk(),
+    )
+    broker.create_topic("t", 1, {"segment.bytes": "2000"})
+    resource = {"resource_type": 2, "resource_name": "t", "configuration_keys": None}
+    asked = {"resources": [resource], "include_synonyms": True, "include_documentation": False}
+    told = ask(broker, "describe_configs", 4, asked)
+    found = {one.name: one for one in told.results[0].configs}
+    kept, size = found["retention.ms"], found["segment.bytes"]
+    assert (kept.value, kept.config_source) == ("5", 4)
+    assert [one.value for one in size.synonyms] == ["2000", "1000", "1073741824"]
+    log = broker.partition("t", 0).log
+    assert (log.config.retention_ms, log.config.segment_bytes) == (5, 2000)
+
+
+def test_defaults_that_cannot_be_are_refused_at_once():
+    with pytest.raises(BadConfig, match=r"retention\.ms='soon'"):
+        Broker(BrokerConfig("/data", topic_defaults={"retention.ms": "soon"}), disk=FaultyDisk())
 
 
 def test_a_setting_is_changed_described_and_taken_back():

@@ -35,6 +35,7 @@ CALM_MS, END_MS = 5_000, 11_000
 PRODUCERS, PARTITIONS, TOPIC, GROUP = 3, 2, "t", "g"
 ASK_S = 0.9
 BROKER = Address("broker", 9_092)
+SMALL = {"segment.index.bytes": "4096"}  # a simulated disk keeps what it maps in memory
 
 
 class BrokerWorld:
@@ -67,7 +68,7 @@ class BrokerWorld:
 
     async def _broker(self, machine: Machine) -> None:
         broker = self._class(
-            BrokerConfig("/data", listen=BROKER, offsets_partitions=2),
+            BrokerConfig("/data", listen=BROKER, offsets_partitions=2, topic_defaults=SMALL),
             disk=machine.disk,
             clock=machine.clock,
             net=machine.net,
