@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from craft2.clock import Clock
 from craft2.disk import Disk, DiskError
@@ -19,7 +19,7 @@ from phase2_groups.group_messages import TopicPartition
 from phase2_groups.topics import PARTITION_FOLDER, partition_count, partition_path
 from phase3_raft import partition_files
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC
-from phase3_raft.metadata.image import Image
+from phase3_raft.metadata.image import Image, TopicImage
 from phase3_raft.metadata.metadata_log import METADATA_TOPIC
 from phase3_raft.metadata.records import (
     BrokerId,
@@ -33,7 +33,8 @@ from phase3_raft.topic_config import TopicConfig
 
 
 class Partitions:
-    """See the module. me: this broker. trouble: told what went wrong, in a line."""
+    """See the module. me: this broker. defaults: settings of topics that have none of their own.
+    trouble: told what went wrong, in a line."""
 
     def __init__(
         self,
@@ -43,12 +44,13 @@ class Partitions:
         disk: Disk,
         clock: Clock,
         *,
+        defaults: Mapping[str, str],
         max_lag_ms: int,
         trouble: Callable[[str], object],
     ) -> None:
         self._me, self._data_dir, self._image = me, data_dir, image
         self._disk, self._clock, self._max_lag_ms = disk, clock, max_lag_ms
-        self._trouble = trouble
+        self._defaults, self._trouble = defaults, trouble
         self._open: dict[TopicPartition, Partition] = {}
 
     def led(self, topic: str, number: int) -> Partition | ErrorCode:
@@ -76,7 +78,7 @@ class Partitions:
             found = Partition(
                 path,
                 record,
-                TopicConfig(about.config),
+                self._config(about),
                 self._disk,
                 self._clock,
                 me=self._me,
@@ -87,6 +89,10 @@ class Partitions:
             return ErrorCode.KAFKA_STORAGE_ERROR
         self._open[key] = found
         return found
+
+    def _config(self, topic: TopicImage) -> TopicConfig:
+        """Its settings, with this broker's defaults."""
+        return TopicConfig({**self._defaults, **topic.config})
 
     def all(self) -> list[tuple[TopicPartition, Partition]]:
         """Those that are open, by topic and number."""
@@ -99,7 +105,7 @@ class Partitions:
         for record in records:
             match record:
                 case ConfigRecord(kind="topic"):
-                    config = TopicConfig(self._image().topics[record.resource].config)
+                    config = self._config(self._image().topics[record.resource])
                     for (topic, _), partition in self._open.items():
                         if topic == record.resource:
                             partition.configure(config)

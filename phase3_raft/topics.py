@@ -14,7 +14,8 @@ from phase2_groups.error_codes import ErrorCode
 from phase3_raft.codec import BadMessage
 from phase3_raft.metadata import topic_changes
 from phase3_raft.metadata.controller import Controller
-from phase3_raft.metadata.records import BrokerId
+from phase3_raft.metadata.image import Image
+from phase3_raft.metadata.records import BrokerId, Record
 from phase3_raft.metadata.topic_changes import Assignment
 from phase3_raft.peers import Peers
 from phase3_raft.refused import Refused
@@ -39,7 +40,7 @@ class Topics:
         self._default_partitions, self._default_replicas = default_partitions, default_replicas
 
     @property
-    def _image(self) -> topic_changes.Image:
+    def _image(self) -> Image:
         return self._controller.metadata.image
 
     def default_replicas(self) -> int:
@@ -61,7 +62,7 @@ class Topics:
         partitions = self._default_partitions if partitions == DEFAULT else partitions
         replicas = self.default_replicas() if replicas == DEFAULT else replicas
 
-        def decide(image: topic_changes.Image) -> list[topic_changes.Record]:
+        def decide(image: Image) -> list[Record]:
             records = topic_changes.create(
                 image, name, topic_id, partitions, replicas, config or {}, assignment
             )
@@ -79,7 +80,7 @@ class Topics:
     ) -> None:
         """Let a topic have more partitions. Raises Refused, DiskError."""
 
-        def decide(image: topic_changes.Image) -> list[topic_changes.Record]:
+        def decide(image: Image) -> list[Record]:
             records = topic_changes.grow(image, name, partitions, assignment)
             return [] if only_check else records
 
@@ -97,7 +98,7 @@ class Topics:
     ) -> None:
         """Change settings of a topic; None: the default. Raises Refused, BadConfig, DiskError."""
 
-        def decide(image: topic_changes.Image) -> list[topic_changes.Record]:
+        def decide(image: Image) -> list[Record]:
             records = topic_changes.configure(image, name, changes)
             return [] if only_check else records
 

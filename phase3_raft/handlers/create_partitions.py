@@ -1,5 +1,4 @@
-"""CreatePartitions (key 37), versions 0-3: topics grow. Keys move: see notebook 01.
-"""
+"""CreatePartitions (key 37), versions 0-3: topics grow. Keys move: see notebook 01."""
 
 from __future__ import annotations
 

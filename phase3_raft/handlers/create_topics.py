@@ -24,13 +24,13 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     return {
         "throttle_time": 0,
         "topics": [
-            await _create(broker, topic, twice=names.count(topic.name) > 1, only=request.validate_only)
+            await _create(broker, topic, request, twice=names.count(topic.name) > 1)
             for topic in request.topics
         ],
     }
 
 
-async def _create(broker: Broker, topic: Any, *, twice: bool, only: bool) -> Fields:
+async def _create(broker: Broker, topic: Any, request: Any, *, twice: bool) -> Fields:
     partitions, replicas, assignment = topic.num_partitions, topic.replication_factor, None
     if topic.assignments:
         numbers = {one.partition_index: one.broker_ids for one in topic.assignments}
@@ -40,7 +40,12 @@ async def _create(broker: Broker, topic: Any, *, twice: bool, only: bool) -> Fie
         if twice:
             raise Refused.because(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named twice")
         await broker.topics.create(
-            topic.name, partitions, replicas, config, assignment, only_check=only
+            topic.name,
+            partitions,
+            replicas,
+            config,
+            assignment,
+            only_check=request.validate_only,
         )
     except Refused as error:
         return _failed(topic.name, error.code, str(error))

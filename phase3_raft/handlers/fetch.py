@@ -218,7 +218,11 @@ def _encode(
                 pieces += [bytes(data), here.records]
                 data = bytearray()
             if flexible:
-                data += b"\0" if here.diverging is None else _DIVERGING.pack(1, 0, 13, *here.diverging, 0)
+                data += (
+                    b"\0"
+                    if here.diverging is None
+                    else _DIVERGING.pack(1, 0, 13, *here.diverging, 0)
+                )
         if flexible:
             data += b"\0"
     if flexible:

@@ -9,8 +9,8 @@ from typing import Any
 
 from craft2.disk import DiskError
 from phase2_groups.error_codes import ErrorCode
-from phase3_raft.codec import BadMessage
 from phase3_raft.broker import Broker
+from phase3_raft.codec import BadMessage
 from phase3_raft.dispatch import Asked
 from phase3_raft.refused import Refused
 from phase3_raft.schemas import Fields

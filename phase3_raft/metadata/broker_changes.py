@@ -182,6 +182,4 @@ def _moved(one: PartitionRecord) -> PartitionRecord:
 
 
 def _next(image: Image, one: PartitionRecord) -> PartitionRecord:
-    return _led(image, one, image.live()) or replace(
-        one, partition_epoch=one.partition_epoch + 1
-    )
+    return _led(image, one, image.live()) or replace(one, partition_epoch=one.partition_epoch + 1)

@@ -46,13 +46,14 @@ def create(
     config: Mapping[str, str],
     assignment: Assignment | None = None,
 ) -> list[Record]:
-    """A new topic. assignment: in place of `partitions` and `replicas`. Raises Refused, BadConfig."""
+    """A new topic. assignment: in place of `partitions` and `replicas`.
+
+    Raises Refused, BadConfig.
+    """
     try:
         check_topic(name)
     except TopicError as error:
-        raise Refused.because(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, error.problem, error.fix
-        ) from None
+        raise Refused.because(ErrorCode.INVALID_TOPIC_EXCEPTION, error.problem, error.fix) from None
     if name in image.topics:
         raise Refused.because(
             ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already", "use it"

@@ -24,7 +24,7 @@ counts whoever is in the old one *or* the new one, so neither outcome can make i
 >>> replicas.wanted_isr(end=10, now_ms=600)  # 2 has all there is; 3 has been slow for too long
 (1, 2)
 
-Source: Kafka's `Partition` and `Replica`; KIP-497 (the ISR by the controller), KIP-16 (lag as time).
+Source: Kafka's `Partition`, `Replica`; KIP-497 (the controller has the ISR), KIP-16 (lag as time).
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class Replicas:
         self.max_lag_ms = max_lag_ms
         self.followers: dict[BrokerId, Follower] = {}
         self.isr: tuple[BrokerId, ...] = ()
-        self.proposed: tuple[BrokerId, ...] = ()  # who is in an ISR that the controller was asked for
+        self.proposed: tuple[
+            BrokerId, ...
+        ] = ()  # who is in an ISR that the controller was asked for
         self._asking = False
         self.begin = 0
         self._high_watermark = high_watermark
@@ -126,7 +128,7 @@ class Replicas:
         self._high_watermark = min(self._high_watermark, end)
 
     def wanted_isr(self, end: int, now_ms: int) -> tuple[BrokerId, ...] | None:
-        """The ISR as it should be, in the order of the replicas; None: it is, or one is proposed."""
+        """The ISR as it should be; None: it is so, or the controller is being asked."""
         if self._asking or self.me not in self.isr:
             return None
         watermark = self.high_watermark(end)

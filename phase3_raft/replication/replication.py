@@ -208,7 +208,7 @@ class Replication:
             for partition, _ in wanted.values():
                 partition.replicas.answered(refused=False)
             raise
-        by_id = {topic.topic_id.hex: topic.name for topic in image.topics.values()}
+        by_id = {topic.topic_id: topic.name for topic in image.topics.values()}
         for topic in reply.topics:
             for one in topic.partitions:
                 name = by_id.get(topic.topic_id.hex, "")

@@ -1,8 +1,8 @@
 """Where a follower's log stops being the leader's: by epochs, not by offsets.
 
 A leader that dies may have appended what nobody else has. When it comes back as a follower, its log
-and the new leader's hold different records at the same offsets. Offsets alone do not show it; leader
-epochs do, since a record of one epoch at one offset is the same record everywhere.
+and the new leader's hold different records at the same offsets. Offsets alone do not show it. With
+leader epochs they do: a record of one epoch at one offset is the same record everywhere.
 
 So a follower says which epoch its last record is of. The leader looks where that epoch, or the
 latest before it, ends in its own log. If that is not where the follower is, it answers with that
