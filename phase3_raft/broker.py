@@ -304,6 +304,11 @@ class Broker:
         self.tasks.spawn(self._keep_retention())
         return self.address
 
+    async def serves(self) -> None:
+        """Wait until clients are told of this broker: in a cluster, until it is one of it."""
+        if self.replication is not None:
+            await self.replication.unfenced.wait()
+
     def _take_part(self, me: BrokerRecord) -> None:
         assert self.config.quorum is not None
         self.replication = Replication(

@@ -57,6 +57,7 @@ class Replication:
         self._isr_due = asyncio.Event()
         self._leaving = False
         self._left = asyncio.Event()
+        self.unfenced = asyncio.Event()
 
     def start(self) -> None:
         """Begin."""
@@ -68,6 +69,9 @@ class Replication:
     def changed(self) -> None:
         """The metadata have."""
         self._changed.set()
+        about = self._controller.metadata.image.brokers.get(self.me.id)
+        if about is not None and about.incarnation == self.me.incarnation and not about.fenced:
+            self.unfenced.set()
 
     def caught_up(self) -> None:
         """A follower may have: the ISR is looked at soon."""

@@ -303,7 +303,7 @@ def test_old_segments_are_deleted_and_a_partition_nobody_uses_is_left_closed(bro
     log = broker.partition("t", 0).log
     assert log.log_start > 0
     assert log.size < 4_000
-    assert ("t", 1) not in broker._partitions
+    assert ("t", 1) not in dict(broker.partitions.all())
 
 
 def test_a_group_that_was_only_asked_for_is_not_kept(broker):
