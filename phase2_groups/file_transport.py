@@ -37,7 +37,7 @@ from phase1_file_queue.log_config import (
 )
 from phase1_file_queue.partition_log import PartitionLog
 from phase1_file_queue.publish import publish
-from phase2_groups.committed_offsets import CommittedOffsets
+from phase2_groups.committed_offsets import OFFSETS_TOPIC, CommittedOffsets
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_files import LOCAL_LIMITS, GroupFiles
 from phase2_groups.group_messages import OffsetToCommit, Reply, Request, TopicPartition
@@ -130,6 +130,8 @@ class FileTransport:
         return answers
 
     def _append(self, partition: TopicPartition, batch: bytes) -> Produced:
+        if partition[0] == OFFSETS_TOPIC:  # groups write there, and nobody else
+            return Produced(ErrorCode.INVALID_TOPIC_EXCEPTION)
         log = self._log(partition, "shared")
         if log is None:
             return Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -143,6 +143,18 @@ def test_a_message_that_is_too_large_is_refused(bootstrap, topic):
     assert [error.code() for error in errors] == [KafkaError.MSG_SIZE_TOO_LARGE]
 
 
+def test_the_topic_of_the_groups_cannot_be_written_to(bootstrap, topic, name):
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": name})
+    reader.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)  # it is there now
+    reader.close()
+    writer, errors = producer(bootstrap), []
+    writer.produce(
+        "__consumer_offsets", b"x", partition=0, on_delivery=lambda error, _: errors.append(error)
+    )
+    writer.flush(SOON)
+    assert [error.code() for error in errors] == [KafkaError.TOPIC_EXCEPTION]
+
+
 def test_a_group_shares_out_commits_and_goes_on(bootstrap, topic, name):
     writer = producer(bootstrap)
     for n in range(200):

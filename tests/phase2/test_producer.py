@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pyarrow as pa
 import pytest
@@ -23,8 +23,10 @@ from phase1_file_queue.partitioner import murmur2, partition_for
 from phase2_groups import bulk_send, producer, producer_config, record_checks
 from phase2_groups.accumulator import Batch
 from phase2_groups.bulk_send import murmur2_many
+from phase2_groups.committed_offsets import CommittedOffsets
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.file_transport import FileTransport
+from phase2_groups.group_messages import OffsetToCommit
 from phase2_groups.producer import Producer
 from phase2_groups.producer_config import (
     BadProducerConfig,
@@ -269,6 +271,17 @@ def test_who_waits_in_a_callback_for_another_record_is_told_so_instead_of_waitin
         made.flush(SOON)
     assert waits[0] == one.result()
     assert ["in a callback" in str(refused) for refused in waits[1:]] == [True, True]
+
+
+def test_the_topic_of_the_groups_cannot_be_written_to(tmp_path):
+    """One record that is none of theirs, and no group could read its offsets any more."""
+    create_topic(tmp_path, "t", 1)
+    with closing(CommittedOffsets(tmp_path)) as offsets:
+        offsets.commit("g", [("t", 0, OffsetToCommit(offset=1))])
+        config = ProducerConfig(bootstrap_servers=f"file:{tmp_path}")
+        with Producer(config) as made, pytest.raises(Refused, match="INVALID_TOPIC"):
+            made.send("__consumer_offsets", "garbage", key="k", partition=0).result(SOON)
+        assert offsets.of("g") == {("t", 0): OffsetToCommit(offset=1)}
 
 
 def test_a_callback_that_would_end_the_program_ends_no_thread_and_hides_no_outcome(caplog):
