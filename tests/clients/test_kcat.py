@@ -1,7 +1,7 @@
 """kcat, librdkafka on the command line: what people reach for to look into a topic.
 
-It has no administrator: it lists, and a topic that it writes to is made. It cannot say when a record
-was, nor write an empty value that is not null.
+It has no administrator: it lists, and a topic that it writes to is made. It cannot say when a
+record was, nor write an empty value that is not null.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def test_a_group_goes_on_where_it_was(bootstrap, name):
 
 @contextmanager
 def member(bootstrap, group, *topics):
-    """A member of a group. Yields it, with a function that waits until so much is assigned to it."""
+    """A member of a group. Yields it, and what waits until so much is assigned to it."""
     settings = ("session.timeout.ms=6000", "heartbeat.interval.ms=300")
     settings += ("partition.assignment.strategy=roundrobin",)  # range: each topic begins with one
     options = [part for one in settings for part in ("-X", one)]
