@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -442,6 +443,25 @@ def test_what_an_interrupted_growth_has_left_does_not_become_partitions_unasked(
     assert partition_count(tmp_path, "t") == 4
     create_topic(tmp_path, "t", 10)
     assert partition_count(tmp_path, "t") == 10
+
+
+def test_a_topic_that_grows_goes_and_comes_again_is_seen_as_it_is(tmp_path):
+    transport = FileTransport(tmp_path)
+
+    def count():
+        return transport.metadata(["t"])["t"]
+
+    assert count() is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    create_topic(tmp_path, "t", 4)
+    assert count() == 4
+    create_topic(tmp_path, "t", 6)
+    assert count() == 6
+    for number in range(6):
+        shutil.rmtree(tmp_path / f"t-{number}")
+    assert count() is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    create_topic(tmp_path, "t", 2)
+    assert count() == 2
+    transport.close()
 
 
 # Memory.
