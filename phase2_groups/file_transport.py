@@ -37,7 +37,7 @@ from phase1_file_queue.log_config import (
 )
 from phase1_file_queue.partition_log import PartitionLog
 from phase1_file_queue.publish import publish
-from phase2_groups.committed_offsets import CommittedOffsets
+from phase2_groups.committed_offsets import OFFSETS_TOPIC, CommittedOffsets
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_files import LOCAL_LIMITS, GroupFiles
 from phase2_groups.group_messages import OffsetToCommit, Reply, Request, TopicPartition
@@ -78,6 +78,7 @@ class FileTransport:
         self._logs: dict[tuple[TopicPartition, Access], PartitionLog] = {}
         self._groups: dict[str, GroupFiles] = {}
         self._offsets: CommittedOffsets | None = None
+        self._counts: dict[str, int] = {}  # partitions of each topic, as they last were
         self._wake = SafeEvent()
         self._disk.mkdir(self.root)
 
@@ -86,9 +87,20 @@ class FileTransport:
     def metadata(self, topics: Iterable[str] | None = None) -> Mapping[str, int | ErrorCode]:
         if topics is None:
             return list_topics(self.root, disk=self._disk)
-        counts = {topic: partition_count(self.root, topic, disk=self._disk) for topic in topics}
+        counts = {topic: self._count(topic) for topic in topics}
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return {topic: count or missing for topic, count in counts.items()}
+
+    def _count(self, topic: str) -> int:
+        """How many partitions a topic has. Topics grow and rarely go: two looks at the folder are
+        enough to see that a count holds, where counting anew takes one for each partition."""
+        known = self._counts.get(topic, 0)
+        if known:
+            last, next_one = (partition_path(self.root, topic, n) for n in (known - 1, known))
+            if self._disk.exists(last) and not self._disk.exists(next_one):
+                return known
+        self._counts[topic] = partition_count(self.root, topic, disk=self._disk)
+        return self._counts[topic]
 
     def _log(self, partition: TopicPartition, access: Access) -> PartitionLog | None:
         """The log of a partition, opened once; None if there is none."""
@@ -130,6 +142,8 @@ class FileTransport:
         return answers
 
     def _append(self, partition: TopicPartition, batch: bytes) -> Produced:
+        if partition[0] == OFFSETS_TOPIC:  # groups write there, and nobody else
+            return Produced(ErrorCode.INVALID_TOPIC_EXCEPTION)
         log = self._log(partition, "shared")
         if log is None:
             return Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -143,11 +143,14 @@ class GroupFiles:
         Raises GroupFilesError, DiskError.
         """
         reply = self._step(request)  # type: ignore[arg-type]
-        until = self._now_ms() + timeout_ms
+        until, seen = self._now_ms() + timeout_ms, None
         while reply is None and self._now_ms() < until and not self._closing.is_set():
             self._clock.wait(self._closing, _LOOK_EVERY_S)
             self.tick_if_due()
-            saved = self._load()
+            line = self._read_line()
+            if line == seen:  # it has the checksum of all that follows
+                continue
+            seen, saved = line, self._load()
             if request.token in saved.outbox:
                 return saved.outbox[request.token].reply
             if not saved.group.owes(request.token):
@@ -156,14 +159,9 @@ class GroupFiles:
 
     def glance(self) -> Glance:
         """Generation, state and next deadline, for the price of reading one line."""
-        try:
-            file = self._disk.open(self._path, "read")
-        except FileNotFoundError:
+        line = self._read_line()
+        if not line:
             return Glance(0, State.EMPTY, None)
-        try:
-            line = file.read_at(0, _FIRST_LINE)
-        finally:
-            file.close()
         try:
             _, version, _, generation, state, deadline = line.decode().split()
             self._check_version(int(version))
@@ -171,6 +169,17 @@ class GroupFiles:
             return Glance(int(generation), State(state), due)
         except ValueError:  # damaged: whoever steps next sees to it
             return Glance(0, State.EMPTY, 0)
+
+    def _read_line(self) -> bytes:
+        """The first line of the file; empty if there is none."""
+        try:
+            file = self._disk.open(self._path, "read")
+        except FileNotFoundError:
+            return b""
+        try:
+            return file.read_at(0, _FIRST_LINE)
+        finally:
+            file.close()
 
     def tick_if_due(self) -> Glance:
         """Let time pass for the group, if one of its deadlines has."""

@@ -151,6 +151,14 @@ def broker(
             envvar="CRAFT2_MAX_CONNECTIONS", min=1, help="One more is hung up on at once."
         ),
     ] = 10_000,
+    group_initial_rebalance_delay_ms: Annotated[
+        int,
+        typer.Option(
+            envvar="CRAFT2_GROUP_INITIAL_REBALANCE_DELAY_MS",
+            min=0,
+            help="A new group waits so long for more members before it shares out.",
+        ),
+    ] = 3_000,
     retention_check_s: Annotated[
         float,
         typer.Option(
@@ -176,8 +184,10 @@ def broker(
     """
     from craft2.apps.broker_process import serve
     from craft2.net import Address, parse_address
+    from phase2_groups.group_state import GroupLimits
     from phase3_raft.broker import BrokerConfig
 
+    limits = GroupLimits(initial_rebalance_delay_ms=group_initial_rebalance_delay_ms)
     serve(
         BrokerConfig(
             data_dir=str(data_dir),
@@ -193,6 +203,7 @@ def broker(
             heartbeat_ms=max(20, session_ms // 10),
             max_lag_ms=max_lag_ms,
             auto_create_topics=auto_create,
+            group_limits=limits,
             max_connections=max_connections,
             retention_check_s=retention_check_s,
         ),

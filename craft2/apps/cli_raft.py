@@ -34,6 +34,14 @@ def serve(
     voters: Annotated[
         str | None, typer.Option(help="Who founds the cluster, as 1,2,3; default: all peers.")
     ] = None,
+    join: Annotated[
+        bool,
+        typer.Option(
+            "--join",
+            help="It founds nothing: it joins a cluster that is there, or again after its folder "
+            "was lost. The leader adds it to the members.",
+        ),
+    ] = False,
     cluster: Annotated[str, typer.Option(help="The cluster's name.")] = "craft2",
     election_ms: Annotated[
         str, typer.Option(help="How long a silent leader is waited for: from-to.")
@@ -66,6 +74,8 @@ def serve(
     addresses = raft_process.parse_peers(peers)
     if server_id not in addresses:
         raise RaftError(f"--id {server_id} is not in --peers {peers}", "add it there")
+    if join and voters:
+        raise RaftError(f"--join and --voters {voters}", "who joins founds nothing: give one")
     founders = raft_process.parse_numbers(voters) if voters else tuple(sorted(addresses))
     raft_process.serve(
         NodeConfig(
@@ -80,7 +90,7 @@ def serve(
             compact_every=compact_every,
         ),
         str(directory),
-        Members(founders),
+        Members() if join else Members(founders),
         parse_address(client),
         events=str(events),
         fsync=fsync,

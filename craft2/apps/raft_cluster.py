@@ -100,8 +100,8 @@ class RaftCluster:
 
     # What one does to them.
 
-    def start(self, server_id: int) -> None:
-        """Start a server, again if it was there before; returns when it is ready."""
+    def start(self, server_id: int, *options: str) -> None:
+        """Start a server, again if it was there before; returns when it is ready. options: more."""
         peers = ",".join(f"{to}={at}" for to, at in self._peers[server_id].items())
         with open(self.folder / f"server-{server_id}.err", "ab") as err:
             process = subprocess.Popen(
@@ -110,6 +110,7 @@ class RaftCluster:
                     *("--id", str(server_id), "--peers", peers, "--listen", "127.0.0.1:0"),
                     *("--dir", str(self.folder / f"server-{server_id}"), "--with-stdin"),
                     *("--events", str(self._events_file(server_id)), *self._options),
+                    *options,
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -121,7 +122,7 @@ class RaftCluster:
         assert process.stdout is not None
         words = process.stdout.readline().replace(",", "").split()
         if len(words) != 8:
-            process.wait()
+            self._end(self._processes.pop(server_id))
             raise ClusterError(f"server {server_id} has not started: {self._last_words(server_id)}")
         for other in self.ids:
             self._relays.aim(f"{other}-{server_id}", parse_address(words[4]))

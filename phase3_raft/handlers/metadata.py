@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from phase2_groups.error_codes import ErrorCode
+from phase2_groups.topics import TopicError, check_topic
 from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
 from phase3_raft.metadata.image import TopicImage
@@ -48,6 +49,10 @@ async def _topic(broker: Broker, name: str | None, *, create: bool) -> Fields:
     found = broker.image.topics.get(name)
     if found is not None:
         return _known(found)
+    try:
+        check_topic(name)
+    except TopicError:
+        return _missing(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
     error = await broker.auto_create(name) if create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return _missing(name, error) if error else _known(broker.image.topics[name])
 

@@ -21,6 +21,7 @@ from phase2_groups.producer_sequences import SequenceError
 from phase3_raft.broker import Broker
 from phase3_raft.codec import BadMessage
 from phase3_raft.dispatch import Asked, Piece
+from phase3_raft.groups.coordinator import OFFSETS_TOPIC
 from phase3_raft.partition import Partition
 from phase3_raft.produce_messages import Answer, Answers, ProduceRequest, write_reply
 
@@ -37,6 +38,10 @@ async def handle(broker: Broker, request: ProduceRequest, asked: Asked) -> list[
             if request.acks not in (-1, 0, 1):
                 words = f"acks={request.acks}"
                 some.append(_error(number, ErrorCode.INVALID_REQUIRED_ACKS, words))
+                continue
+            if topic == OFFSETS_TOPIC:  # groups write there, and nobody else
+                words = f"{topic} is written by groups alone: commit offsets instead"
+                some.append(_error(number, ErrorCode.INVALID_TOPIC_EXCEPTION, words))
                 continue
             partition = broker.partition(topic, number)
             if isinstance(partition, ErrorCode):

@@ -139,7 +139,8 @@ class Replication(Elections):
         if answer.ok and answer.index > last:
             raise BadMessage(
                 f"{who} entry {answer.index}, and the last one is {last}",
-                "its data is of another cluster: empty its folder and let it join anew",
+                "its data is of another cluster, or older than what it said: take it out of the "
+                "members, empty its folder, start it with --join, and add it again",
             )
         if answer.round > self.round:
             raise BadMessage(

@@ -75,6 +75,11 @@ _LOG = LogConfig(
     max_index_bytes=256 * 1024,
 )
 _BATCH = 1_000  # entries of one record batch
+JOIN_ANEW = (
+    "restore it from this server's own disk; or let the leader take this server out of the "
+    "members, empty its folder, start it with --join, and add it to the members again. Never start "
+    "a voter with an empty folder: it has forgotten its vote, and what was acknowledged may be lost"
+)
 
 
 Kept = TypeVar("Kept", HardState, Snapshot, list[Entry])
@@ -84,7 +89,8 @@ class RaftStorage:
     """See the module.
 
     members: of a cluster that is just being founded; every server must be given the same. A server
-        that joins later is given none, and learns them from the log.
+        that joins later, or again after it has lost its folder, is given none, and learns them from
+        the log: until then it stands for no election.
     Raises RaftError for a folder of another cluster or server, or for files that are damaged.
     """
 
@@ -132,7 +138,7 @@ class RaftStorage:
         if found:
             raise RaftError(
                 f"{self.directory!r} has no {missing}, but {', '.join(found)}",
-                "restore it, or empty the folder and let the server join anew",
+                JOIN_ANEW,
             )
 
     # Reading.
@@ -154,7 +160,7 @@ class RaftStorage:
             raise RaftError(
                 f"{self.directory!r}: the snapshot ends at {snapshot.index}, and the log begins at "
                 f"{self._log.log_start}",
-                "entries are missing: empty the folder and let the server join anew",
+                f"entries are missing: {JOIN_ANEW}",
             )
         entries = [
             Entry(
@@ -171,7 +177,7 @@ class RaftStorage:
             raise RaftError(
                 f"{self.directory!r}: the log ends at {self._log.end_offset - 1}, and "
                 f"{len(entries)} of its entries from {first} on can be read",
-                "the log is damaged: empty the folder and let the server join anew",
+                f"the log is damaged: {JOIN_ANEW}",
             )
         self._check_terms(snapshot, entries)
         self._check_hard_state(hard_state, "log", entries[-1].term if entries else 0)
@@ -184,13 +190,13 @@ class RaftStorage:
             raise RaftError(
                 f"{self.directory!r}: hard_state says term {hard_state.term}, and the {name} "
                 f"{term}: its file is lost, or an old one, or the {name} is damaged",
-                "restore it, or empty the folder and let the server join anew",
+                JOIN_ANEW,
             )
 
     def _check_terms(self, snapshot: Snapshot, entries: Sequence[Entry]) -> None:
         """See the module. Raises RaftError."""
         path, before = self._path("log"), snapshot.term
-        fix = "the log is damaged: empty the folder and let the server join anew"
+        fix = f"the log is damaged: {JOIN_ANEW}"
         for entry in entries:
             if entry.term < before:
                 raise RaftError(
@@ -248,7 +254,7 @@ class RaftStorage:
         if len(data) < 5 or crc32c(body).to_bytes(4, "big") != crc:
             raise RaftError(
                 f"{path!r} is damaged: {len(data)} bytes whose checksum is wrong",
-                "restore it, or empty the folder and let the server join anew",
+                JOIN_ANEW,
             )
         try:
             what = msgspec.msgpack.decode(body, type=kind)
@@ -261,7 +267,7 @@ class RaftStorage:
     def _not_ours(self, path: str, why: str) -> RaftError:
         return RaftError(
             f"{path!r} holds nothing that a server writes there: {why}",
-            "restore it, or empty the folder and let the server join anew",
+            JOIN_ANEW,
         )
 
     # Writing.

@@ -20,7 +20,7 @@ def bootstrap():
     if other:
         yield other
         return
-    with LocalBroker() as broker:
+    with LocalBroker(options=("--group-initial-rebalance-delay-ms", "0")) as broker:
         yield broker.bootstrap_servers
         assert broker.errors() == ""
 

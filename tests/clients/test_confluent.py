@@ -6,9 +6,17 @@ import threading
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
+from eventually import eventually
 
-pytestmark = pytest.mark.prove
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SOON = 30
 
@@ -32,6 +40,7 @@ def consumer(bootstrap, group, **settings):
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 300,
             **settings,
         }
     )
@@ -56,6 +65,27 @@ def test_topics_are_made_listed_and_not_made_twice(bootstrap, name):
     with pytest.raises(KafkaException) as found:
         admin.create_topics([NewTopic(name, 3, 1)])[name].result(SOON)
     assert found.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+
+
+def test_topics_are_grown_set_emptied_and_deleted(bootstrap, topic):
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(SOON)
+    eventually(lambda: len(admin.list_topics(topic, SOON).topics[topic].partitions), 3)
+    entry = ConfigEntry("retention.ms", "60000", incremental_operation=AlterConfigOpType.SET)
+    change = ConfigResource("topic", topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([change])[change].result(SOON)
+    asked = ConfigResource("topic", topic)
+    eventually(
+        lambda: admin.describe_configs([asked])[asked].result(SOON)["retention.ms"].value, "60000"
+    )
+    writer = producer(bootstrap)
+    for n in range(3):
+        writer.produce(topic, b"%d" % n, partition=0)
+    assert writer.flush(SOON) == 0
+    upto = TopicPartition(topic, 0, 2)
+    assert admin.delete_records([upto])[upto].result(SOON).low_watermark == 2
+    admin.delete_topics([topic])[topic].result(SOON)
+    eventually(lambda: topic in admin.list_topics(timeout=SOON).topics, False)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +171,18 @@ def test_a_message_that_is_too_large_is_refused(bootstrap, topic):
     writer.produce(topic, b"x" * 2_000_000, on_delivery=lambda error, record: errors.append(error))
     writer.flush(SOON)
     assert [error.code() for error in errors] == [KafkaError.MSG_SIZE_TOO_LARGE]
+
+
+def test_the_topic_of_the_groups_cannot_be_written_to(bootstrap, topic, name):
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": name})
+    reader.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)  # it is there now
+    reader.close()
+    writer, errors = producer(bootstrap), []
+    writer.produce(
+        "__consumer_offsets", b"x", partition=0, on_delivery=lambda error, _: errors.append(error)
+    )
+    writer.flush(SOON)
+    assert [error.code() for error in errors] == [KafkaError.TOPIC_EXCEPTION]
 
 
 def test_a_group_shares_out_commits_and_goes_on(bootstrap, topic, name):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import doctest
 import os
+import shutil
 import signal
 import sys
 import threading
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pyarrow as pa
 import pytest
@@ -23,8 +24,10 @@ from phase1_file_queue.partitioner import murmur2, partition_for
 from phase2_groups import bulk_send, producer, producer_config, record_checks
 from phase2_groups.accumulator import Batch
 from phase2_groups.bulk_send import murmur2_many
+from phase2_groups.committed_offsets import CommittedOffsets
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.file_transport import FileTransport
+from phase2_groups.group_messages import OffsetToCommit
 from phase2_groups.producer import Producer
 from phase2_groups.producer_config import (
     BadProducerConfig,
@@ -271,6 +274,17 @@ def test_who_waits_in_a_callback_for_another_record_is_told_so_instead_of_waitin
     assert ["in a callback" in str(refused) for refused in waits[1:]] == [True, True]
 
 
+def test_the_topic_of_the_groups_cannot_be_written_to(tmp_path):
+    """One record that is none of theirs, and no group could read its offsets any more."""
+    create_topic(tmp_path, "t", 1)
+    with closing(CommittedOffsets(tmp_path)) as offsets:
+        offsets.commit("g", [("t", 0, OffsetToCommit(offset=1))])
+        config = ProducerConfig(bootstrap_servers=f"file:{tmp_path}")
+        with Producer(config) as made, pytest.raises(Refused, match="INVALID_TOPIC"):
+            made.send("__consumer_offsets", "garbage", key="k", partition=0).result(SOON)
+        assert offsets.of("g") == {("t", 0): OffsetToCommit(offset=1)}
+
+
 def test_a_callback_that_would_end_the_program_ends_no_thread_and_hides_no_outcome(caplog):
     def leave(metadata, error):
         sys.exit(1)
@@ -429,6 +443,25 @@ def test_what_an_interrupted_growth_has_left_does_not_become_partitions_unasked(
     assert partition_count(tmp_path, "t") == 4
     create_topic(tmp_path, "t", 10)
     assert partition_count(tmp_path, "t") == 10
+
+
+def test_a_topic_that_grows_goes_and_comes_again_is_seen_as_it_is(tmp_path):
+    transport = FileTransport(tmp_path)
+
+    def count():
+        return transport.metadata(["t"])["t"]
+
+    assert count() is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    create_topic(tmp_path, "t", 4)
+    assert count() == 4
+    create_topic(tmp_path, "t", 6)
+    assert count() == 6
+    for number in range(6):
+        shutil.rmtree(tmp_path / f"t-{number}")
+    assert count() is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    create_topic(tmp_path, "t", 2)
+    assert count() == 2
+    transport.close()
 
 
 # Memory.

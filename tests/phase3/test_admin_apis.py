@@ -101,6 +101,15 @@ def _metadata(*names):
     }
 
 
+@pytest.mark.parametrize("name", ["a topic", "a/b", "..", "", "x" * 250])
+def test_a_name_that_no_topic_can_have_is_told_also_when_none_is_to_be_made(name):
+    reply = ask(new_broker(), "metadata", 11, _metadata(name, "t"))
+    assert [one.error_code for one in reply.topics] == [
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
 def test_a_topic_is_there_with_all_its_records_or_gone_wherever_the_broker_dies():
     def life(disk):
         broker = new_broker(disk)

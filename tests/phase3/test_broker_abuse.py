@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import resource
 import socket
 import struct
 from contextlib import ExitStack, suppress
@@ -14,7 +15,7 @@ import pytest
 from brokers import make_topic
 
 from craft2.faulty_disk import FaultyDisk
-from craft2.net import Address, parse_address
+from craft2.net import Address, parse_address, raise_file_limit
 from craft2.record_batch import encode_values
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft import schemas
@@ -192,6 +193,44 @@ def test_a_thousand_connections_come_and_go(broker):
                 stack.enter_context(connect(broker))
             assert is_well(broker)
             assert memory(broker) - before < 60 * MB
+
+
+@pytest.fixture
+def many_files():
+    """As many open files as this process may have: each connection is one."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield raise_file_limit()
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def is_answered(connection):
+    try:
+        connection.sendall(framed(18, 0))
+        return len(connection.recv(1000)) > 50
+    except ConnectionError:
+        return False
+
+
+def test_ten_thousand_connections_are_served_and_more_are_hung_up_on(many_files):
+    most, above = BrokerConfig("").max_connections, 50
+    assert most == 10_000
+    if many_files < most + above + 200:
+        pytest.skip(f"{many_files} open files are all that a process may have here")
+    with LocalBroker() as broker, ExitStack() as stack:
+        before = memory(broker)
+        connections = [stack.enter_context(connect(broker)) for _ in range(most + above)]
+        served = [one for one in connections if is_answered(one)]
+        assert len(served) == most
+        assert all(map(is_answered, served))
+        assert memory(broker) - before < 200 * MB
+        said = broker.errors().splitlines()
+        assert said[0] == f"{most} connections are all there may be; 1 refused"
+        assert all("are all there may be" in line for line in said)
+        assert len(said) < above / 2
+        for one in served[:100]:
+            one.close()
+        assert any(is_answered(stack.enter_context(connect(broker))) for _ in range(1_000))
+        assert all(map(is_answered, served[100:]))
 
 
 def test_a_full_disk_is_an_error_and_loses_nothing():

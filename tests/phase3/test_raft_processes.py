@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ import time
 
 import pytest
 
-from craft2.apps.raft_cluster import Connection, RaftCluster, Refused
+from craft2.apps.raft_cluster import ClusterError, Connection, RaftCluster, Refused
 from craft2.apps.simulate.linear import Operation, check_list
 from phase3_raft.raft.messages import Members
 from phase3_raft.raft.storage import RaftStorage
@@ -188,6 +189,43 @@ def test_a_server_is_removed_and_comes_back(cluster, clients):
     cluster.ask_leader("members", voters=[*stay, gone])
     clients.get_on()
     clients.judge()
+
+
+def test_a_damaged_server_joins_again_as_its_error_says_and_nothing_is_lost(cluster):
+    """Were it to start as a voter with an empty folder, it and the one that is behind would elect
+    each other, and know nothing of what was acknowledged."""
+    leader = cluster.append(1)
+    damaged, behind = (i for i in cluster.ids if i != leader)
+    cluster.kill(behind)
+    for value in range(2, 6):
+        assert cluster.append(value) == leader
+    cluster.kill(damaged)
+    folder = cluster.folder / f"server-{damaged}"
+    with (folder / "hard_state").open("r+b") as file:
+        file.write(b"\xff\xff")
+    with pytest.raises(ClusterError, match=r"start it with --join, .* Never start a voter"):
+        cluster.start(damaged)
+    cluster.start(behind)
+    caught_up(cluster, behind)
+    cluster.ask_leader("members", voters=[i for i in cluster.ids if i != damaged])
+    shutil.rmtree(folder)
+    cluster.start(damaged, "--join")
+    cluster.ask_leader("members", voters=cluster.ids)
+    caught_up(cluster, damaged)
+    cluster.kill(cluster.wait_for_leader())
+    cluster.append(6)
+    assert cluster.ask_leader("list") == [1, 2, 3, 4, 5, 6]
+
+
+def test_who_joins_with_an_empty_folder_stands_for_no_election(cluster):
+    leader = cluster.append(1)
+    joins, other = (i for i in cluster.ids if i != leader)
+    cluster.kill(joins)
+    cluster.kill(other)
+    shutil.rmtree(cluster.folder / f"server-{joins}")
+    cluster.start(joins, "--join")
+    assert cluster.status(joins)["voters"] == []
+    assert cluster.status(joins)["term"] == 0
 
 
 def test_sigterm_ends_a_server_and_status_0_says_that_it_was_meant(cluster):

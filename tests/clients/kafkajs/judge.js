@@ -1,16 +1,60 @@
 // What a program that uses kafkajs does: its results, as JSON on standard output.
-const { Kafka, CompressionTypes, logLevel } = require("kafkajs");
+const { Kafka, CompressionCodecs, CompressionTypes, logLevel } = require("kafkajs");
+const lz4 = require("lz4js");
+const xxh = require("lz4js/xxh32.js");
+const { ZstdCodec } = require("zstd-codec");
 
 const [bootstrap, name, work] = process.argv.slice(2);
 const kafka = new Kafka({ clientId: "judge", brokers: [bootstrap], logLevel: logLevel.ERROR });
 
-async function admin(use) {
-  const admin = kafka.admin();
+// kafkajs itself packs with gzip only; it takes any code that packs with the others.
+const bytes = (data) => Buffer.from(data);
+const zstd = new Promise((resolve) => ZstdCodec.run((code) => resolve(new code.Simple())));
+CompressionCodecs[CompressionTypes.Snappy] = require("kafkajs-snappy");
+CompressionCodecs[CompressionTypes.LZ4] = () => ({
+  compress: async (encoder) => {
+    const frame = bytes(lz4.compress(encoder.buffer)); // one block, up to 4 MB
+    frame[4] |= 0x20; // which needs no other one: Kafka insists that it says so
+    frame[6] = xxh.hash(0, frame, 4, 2) >> 8;
+    return frame;
+  },
+  decompress: async (data) => bytes(lz4.decompress(data)),
+});
+CompressionCodecs[CompressionTypes.ZSTD] = () => ({
+  compress: async (encoder) => bytes((await zstd).compress(encoder.buffer)),
+  decompress: async (data) => bytes((await zstd).decompress(data)),
+});
+
+async function admin(use, settings = {}) {
+  const admin = kafka.admin(settings);
   await admin.connect();
   try {
     return await use(admin);
   } finally {
     await admin.disconnect();
+  }
+}
+
+async function produce(messages, settings = {}, how = {}) {
+  const producer = kafka.producer(settings);
+  await producer.connect();
+  try {
+    return await producer.send({ topic: name, messages, ...how });
+  } finally {
+    await producer.disconnect();
+  }
+}
+
+const make = (numPartitions) =>
+  admin((a) => a.createTopics({ topics: [{ topic: name, numPartitions }], waitForLeaders: true }));
+
+// What a work was refused for.
+async function refusal(work) {
+  try {
+    return await work();
+  } catch (error) {
+    const [one] = error.errors || [error.cause || error];
+    return one.type || String(one);
   }
 }
 
@@ -62,34 +106,91 @@ async function consume(groupId, count, { commit = true } = {}) {
 
 const works = {
   async records() {
-    await admin((a) =>
-      a.createTopics({ topics: [{ topic: name, numPartitions: 2 }], waitForLeaders: true }),
-    );
-    const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 });
-    await producer.connect();
+    await make(2);
     const messages = [
-      { key: "k", value: "first", headers: { source: "gate 7" }, timestamp: "1700000000000" },
-      { key: null, value: "no key", timestamp: "1700000000001" },
-      { key: "k2", value: null, timestamp: "1700000000002" },
-    ].map((message) => ({ ...message, partition: 0 }));
-    for (const compression of [CompressionTypes.None, CompressionTypes.GZIP]) {
-      await producer.send({ topic: name, messages, compression, acks: -1 });
+      { key: "k", value: "first", headers: { source: "gate 7", empty: "" } },
+      { key: null, value: "no key" },
+      { key: "k2", value: null },
+      { key: "", value: "" },
+      { key: "large", value: "x".repeat(900_000) },
+    ].map((message, n) => ({ ...message, partition: 0, timestamp: String(1700000000000 + n) }));
+    const settings = { idempotent: true, maxInFlightRequests: 1 };
+    for (const codec of ["None", "GZIP", "Snappy", "LZ4", "ZSTD"]) {
+      await produce(messages, settings, { compression: CompressionTypes[codec], acks: -1 });
     }
-    await producer.disconnect();
-    return consume(`${name}-records`, 6);
+    const found = await consume(`${name}-records`, 25);
+    const short = (value) => (value && value.length > 100 ? `${value.length} bytes` : value);
+    return found.map((message) => ({ ...message, value: short(message.value) }));
+  },
+
+  async acks() {
+    await make(1);
+    for (const acks of [0, 1, -1]) {
+      await produce([{ value: String(acks) }], {}, { acks });
+    }
+    return (await consume(`${name}-acks`, 3)).map((message) => message.value).sort();
+  },
+
+  async times() {
+    await make(2);
+    const at = (n) => String(1700000000000 + 1000 * n);
+    const messages = [...Array(10).keys()].map((n) => ({
+      value: "x",
+      partition: 0,
+      timestamp: at(n),
+    }));
+    await produce(messages);
+    return admin(async (a) => ({
+      between: await a.fetchTopicOffsetsByTimestamp(name, Number(at(3)) + 500),
+      all: await a.fetchTopicOffsets(name),
+    }));
   },
 
   async group() {
-    await admin((a) => a.createTopics({ topics: [{ topic: name, numPartitions: 1 }] }));
-    const producer = kafka.producer();
-    await producer.connect();
-    const messages = [...Array(10).keys()].map((n) => ({ value: String(n) }));
-    await producer.send({ topic: name, messages });
-    await producer.disconnect();
+    await make(1);
+    await produce([...Array(10).keys()].map((n) => ({ value: String(n) })));
     const first = await consume(name, 4);
     const offsets = await admin((a) => a.fetchOffsets({ groupId: name, topics: [name] }));
     const second = await consume(name, 6);
     return { first, offsets, second };
+  },
+
+  // Two members: what each has got when it is alone, with the other, and alone again.
+  async rebalance() {
+    await make(2);
+    const owned = [[], []];
+    let look = () => {};
+    const until = (...wanted) =>
+      new Promise((resolve) => {
+        look = () => owned.every((one, n) => one.length === wanted[n]) && resolve();
+        look();
+      });
+    const members = owned.map(() =>
+      kafka.consumer({ groupId: name, sessionTimeout: 6000, heartbeatInterval: 300, maxWaitTimeInMs: 300 }),
+    );
+    const start = async (n) => {
+      const member = members[n];
+      member.on(member.events.GROUP_JOIN, ({ payload }) => {
+        owned[n] = payload.memberAssignment[name] || [];
+        look();
+      });
+      await member.connect();
+      await member.subscribe({ topics: [name] });
+      await member.run({ eachMessage: async () => {} });
+    };
+    await start(0);
+    await until(2, 0);
+    await start(1);
+    await until(1, 1);
+    const shared = owned.flat().sort();
+    const described = await admin((a) => a.describeGroups([name]));
+    await members[0].disconnect();
+    owned[0] = [];
+    await until(0, 2);
+    await members[1].disconnect();
+    const { state, members: known } = described.groups[0];
+    const deleted = await admin((a) => a.deleteGroups([name]));
+    return { shared, state, known: known.length, deleted: deleted[0].errorCode || 0 };
   },
 
   async admin() {
@@ -105,30 +206,29 @@ const works = {
         resources: [{ type: 2, name, configNames: ["retention.ms"] }],
       });
       await a.deleteTopics({ topics: [name] });
-      const left = await a.listTopics();
+      while ((await a.listTopics()).includes(name));
       return {
         again,
         partitions: metadata.topics[0].partitions.length,
         offsets,
         brokers: cluster.brokers.length,
         retention: configs.resources[0].configEntries[0].configValue,
-        deleted: !left.includes(name),
+        deleted: true,
       };
     });
   },
 
-  async large() {
-    await admin((a) => a.createTopics({ topics: [{ topic: name }], waitForLeaders: true }));
-    const producer = kafka.producer({ retry: { retries: 0 } });
-    await producer.connect();
-    try {
-      await producer.send({ topic: name, messages: [{ value: "x".repeat(2_000_000) }] });
-      return "taken";
-    } catch (error) {
-      return error.type || (error.cause && error.cause.type) || String(error);
-    } finally {
-      await producer.disconnect();
-    }
+  async refused() {
+    await make(1);
+    const settings = { retry: { retries: 0 } };
+    const topic = (one) => refusal(() => admin((a) => a.createTopics({ topics: [one] }), settings));
+    return {
+      large: await refusal(() => produce([{ value: "x".repeat(2_000_000) }], settings)),
+      name: await topic({ topic: "a topic" }),
+      none: await topic({ topic: `${name}-none`, numPartitions: 0 }),
+      far: await topic({ topic: `${name}-far`, replicationFactor: 3 }),
+      unknown: await refusal(() => admin((a) => a.deleteTopics({ topics: [`${name}-no`] }), settings)),
+    };
   },
 };
 
