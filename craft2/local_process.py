@@ -26,7 +26,10 @@ class LocalProcess:
     """
 
     def __init__(self, *arguments: str, errors: IO[str], wait: bool = True) -> None:
-        """The verb and its options. wait: until it is ready; else call `ready`. Raises NotStarted."""
+        """The verb and its options. wait: until it is ready; else call `ready`.
+
+        Raises NotStarted.
+        """
         self._verb, self._errors = arguments[0], errors
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "craft2.apps.cli", *arguments, "--with-stdin"],

@@ -323,6 +323,7 @@ class Broker:
             max_lag_ms=self.config.max_lag_ms,
             trouble=self._trouble,
         )
+        self.partitions.caught_up = self.replication.caught_up
         self.replication.start()
 
     def _found(self, metadata: MetadataLog) -> None:

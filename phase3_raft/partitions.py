@@ -52,6 +52,7 @@ class Partitions:
         self._disk, self._clock, self._max_lag_ms = disk, clock, max_lag_ms
         self._defaults, self._trouble = defaults, trouble
         self._open: dict[TopicPartition, Partition] = {}
+        self.caught_up: Callable[[], object] = lambda: None  # told when a follower has
 
     def led(self, topic: str, number: int) -> Partition | ErrorCode:
         """A partition that this broker leads."""
@@ -87,8 +88,12 @@ class Partitions:
         except (LogError, DiskError) as error:
             self._trouble(f"{key[0]}-{key[1]} cannot be opened: {error}")
             return ErrorCode.KAFKA_STORAGE_ERROR
+        found.caught_up = self._caught_up
         self._open[key] = found
         return found
+
+    def _caught_up(self) -> None:
+        self.caught_up()
 
     def _config(self, topic: TopicImage) -> TopicConfig:
         """Its settings, with this broker's defaults."""
