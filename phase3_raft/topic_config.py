@@ -97,7 +97,7 @@ SETTINGS = {
         Setting(
             "unclean.leader.election.enable",
             "false",
-            "a replica that is not in sync may lead if no other is there, and what it lacks is lost",
+            "one that is not in sync may lead if no other is there, and what it lacks is lost",
             values=("true", "false"),
         ),
     )

@@ -57,15 +57,18 @@ def register(image: Image, broker: BrokerRecord) -> list[Record]:
 
 
 def shut_down(image: Image, broker: BrokerId) -> list[Record]:
-    """It is about to go: others lead already when it does (controlled shutdown)."""
+    """It is about to go: where others can lead they do already when it does (controlled
+    shutdown)."""
     live = set(image.live()) - {broker}
-    return _without(image, broker, live)
+    return _without(image, broker, live, only_if_others=True)
 
 
-def _without(image: Image, broker: BrokerId, live: Collection[BrokerId]) -> list[Record]:
+def _without(
+    image: Image, broker: BrokerId, live: Collection[BrokerId], *, only_if_others: bool = False
+) -> list[Record]:
     changes: list[Record] = []
     for one in image.partitions():
-        if broker not in one.isr:
+        if broker not in one.isr or (only_if_others and not set(one.isr) & set(live)):
             continue
         isr = tuple(who for who in one.isr if who != broker) or one.isr
         new = _led(image, replace(one, isr=isr), live)
@@ -141,7 +144,7 @@ def change_isr(
     if any(who not in live for who in isr if who not in one.isr):
         return ErrorCode.INELIGIBLE_REPLICA
     ordered = tuple(who for who in one.replicas if who in isr)
-    return _moved(replace(one, isr=ordered, partition_epoch=partition_epoch + 1))
+    return _next(image, _moved(replace(one, isr=ordered)))
 
 
 def move(
@@ -156,8 +159,9 @@ def move(
             return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         kept = tuple(who for who in one.replicas if who not in one.adding)
         isr = tuple(who for who in one.isr if who in kept)
-        back = replace(one, replicas=kept, isr=isr, adding=(), removing=())
-        return _next(image, back)
+        if not isr:  # only a replica that was to be new has everything
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        return _next(image, replace(one, replicas=kept, isr=isr, adding=(), removing=()))
     wanted = tuple(target)
     if not wanted or len(set(wanted)) < len(wanted) or not set(wanted) <= set(image.brokers):
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT
@@ -165,7 +169,10 @@ def move(
     both = (*wanted, *(who for who in now if who not in wanted))
     adding = tuple(who for who in wanted if who not in now)
     removing = tuple(who for who in now if who not in wanted)
-    changed = replace(one, replicas=both, adding=adding, removing=removing)
+    isr = tuple(who for who in both if who in one.isr)
+    if not isr:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    changed = replace(one, replicas=both, isr=isr, adding=adding, removing=removing)
     return _next(image, _moved(changed))
 
 
@@ -175,10 +182,7 @@ def _moved(one: PartitionRecord) -> PartitionRecord:
     if not (one.adding or one.removing) or not set(wanted) <= set(one.isr):
         return one
     isr = tuple(who for who in wanted if who in one.isr)
-    moved = replace(one, replicas=wanted, isr=isr, adding=(), removing=())
-    if moved.leader in wanted:
-        return moved
-    return replace(moved, leader=wanted[0], leader_epoch=one.leader_epoch + 1)
+    return replace(one, replicas=wanted, isr=isr, adding=(), removing=())
 
 
 def _next(image: Image, one: PartitionRecord) -> PartitionRecord:

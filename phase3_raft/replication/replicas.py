@@ -147,7 +147,8 @@ class Replicas:
         self.proposed, self._asking = tuple(sorted({*self.proposed, *isr})), True
 
     def answered(self, *, refused: bool) -> None:
-        """The controller has refused it; or nobody knows, and then it still counts."""
+        """The controller has refused it, and the ISR is as we know it; or what it is will be told
+        by the metadata, and until then the one that was asked for counts as well."""
         self._asking = False
         if refused:
             self.proposed = ()

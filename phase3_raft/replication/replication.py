@@ -28,6 +28,9 @@ from phase3_raft.peers import Peers
 from phase3_raft.replication.fetcher import Fetchers
 from phase3_raft.schemas import Fields, Message
 
+# The controller has changed the partition, perhaps as we asked before: the metadata will say how.
+_OLD_NEWS = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH)
+
 
 class Replication:
     """See the module."""
@@ -218,7 +221,7 @@ class Replication:
                 name = by_id.get(topic.topic_id.hex, "")
                 asked_for = wanted.get((name, one.partition_index))
                 if asked_for is not None and one.error_code:
-                    asked_for[0].replicas.answered(refused=True)
+                    asked_for[0].replicas.answered(refused=one.error_code not in _OLD_NEWS)
 
 
 def address_of(brokers: dict[BrokerId, BrokerRecord], broker: BrokerId) -> Address | None:
