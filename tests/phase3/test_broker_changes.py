@@ -150,7 +150,7 @@ def test_a_partition_moves_when_the_new_replicas_have_everything():
     moved = world[0]
     assert (moved.replicas, moved.isr, moved.leader) == ((4, 3), (4, 3), 4)
     assert moved.leader_epoch == moving.leader_epoch + 1
-    assert not (moved.adding or moved.removing)
+    assert (moved.adding, moved.removing) == ((), ())
 
 
 def test_a_move_can_be_called_off():
@@ -159,7 +159,7 @@ def test_a_move_can_be_called_off():
     world.do([move(world.image, "t", 0, (4, 1))])
     world.do([move(world.image, "t", 0, None)])
     assert sorted(world[0].replicas) == sorted(before)
-    assert not (world[0].adding or world[0].removing)
+    assert (world[0].adding, world[0].removing) == ((), ())
     assert move(world.image, "t", 0, None) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     assert move(world.image, "t", 0, (1, 9)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 from collections import Counter
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -146,7 +147,7 @@ def test_two_logs_that_parted_agree_after_some_rounds_and_keep_what_they_share(
         if epoch == follower[-1] and end >= len(follower):
             break
         there = there if epoch >= 0 else (-1, 0)
-        cut = truncate_at(there, lambda epoch: end_of(follower, epoch))
+        cut = truncate_at(there, partial(end_of, follower))
         assert cut < len(follower)
         follower = follower[:cut]
     assert follower == leader[: len(follower)]
