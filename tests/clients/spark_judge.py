@@ -45,11 +45,44 @@ def main(bootstrap: str, name: str, jars: str, folder: str) -> None:
     times = sorted(row.timestamp.timestamp() for row in everything.select("timestamp").collect())
     since = str(int(times[0] * 1000))
     found["since"] = len(values(kafka(spark.read, startingTimestamp=since).load()))
+    until = {"startingOffsets": "earliest", "endingTimestamp": since}
+    found["until"] = kafka(spark.read, **until).load().count()
     pattern = {"subscribePattern": f"{name[:-1]}."}
     by_pattern = spark.read.format("kafka").options(
         **{"kafka.bootstrap.servers": bootstrap, **pattern}
     )
     found["pattern"] = by_pattern.load().count()
+
+    def written(topic, value, **options):
+        """Write one record without a key; what it looks like when it is read."""
+        row = spark.createDataFrame([(None, value)], "key string, value string")
+        kafka(row.write, topic=topic, **options).save()
+        [found] = kafka(spark.read, subscribe=topic).load().collect()
+        return [found.key, found.value and len(found.value), found.offset]
+
+    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
+    found["codecs"] = [
+        written(f"{name}-{codec}", "x" * 900_000, **{"kafka.compression.type": codec})
+        for codec in codecs
+    ]
+    plain = {"kafka.enable.idempotence": "false"}
+    found["acks"] = [
+        written(f"{name}-acks-{acks}", "x", **plain, **{"kafka.acks": acks})
+        for acks in ("1", "all")
+    ]
+    found["null"] = written(f"{name}-null", None)
+
+    def refused(ask):
+        try:
+            ask()
+        except Exception as error:
+            return str(error)
+        return "taken"
+
+    large = {"kafka.max.request.size": "3000000"}
+    found["too large"] = refused(lambda: written(f"{name}-large", "x" * 2_000_000, **large))
+    nobody = {"subscribe": f"{name}-nobody", "kafka.allow.auto.create.topics": "false"}
+    found["unknown"] = refused(lambda: kafka(spark.read, **nobody).load().collect())
 
     def copy_on():
         """A query from the topic to another one, up to what is there now."""
@@ -68,12 +101,8 @@ def main(bootstrap: str, name: str, jars: str, folder: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for deleted in admin.delete_records([TopicPartition(name, 0, 3)]).values():
         deleted.result(30)
-    try:
-        found["lost"] = values(
-            kafka(spark.read, startingOffsets=json.dumps({name: {"0": 0, "1": 0}})).load()
-        )
-    except Exception as error:
-        found["lost"] = str(error)
+    gone = {"startingOffsets": json.dumps({name: {"0": 0, "1": 0}})}
+    found["lost"] = refused(lambda: values(kafka(spark.read, **gone).load()))
     print(json.dumps(found))
 
 

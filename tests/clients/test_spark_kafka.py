@@ -1,4 +1,9 @@
-"""Spark's own Kafka source and sink: the Java client's admin, assign, seek, fetch and produce."""
+"""Spark's own Kafka source and sink: the Java client's admin, assign, seek, fetch and produce.
+
+Spark's administrator only looks. It is no member of a group, so there is nothing to rebalance: it
+assigns partitions itself, and keeps in its checkpoint how far it is. It cannot say when a record
+was, that is when it is written.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +51,13 @@ def test_spark_reads_writes_and_goes_on(bootstrap, name, connector, tmp_path):
     assert found["batch"] == sorted([f"k{n % 3}", f"v{n}", str(n), n % 2] for n in range(10))
     assert found["slice"] == ["v2", "v4", "v5", "v7", "v9"]
     assert found["since"] == 10
+    assert found["until"] == 0  # it ends before the first record of that time
     assert found["pattern"] == 10
+    assert found["codecs"] == [[None, 900_000, 0]] * 5
+    assert found["acks"] == [[None, 1, 0]] * 2
+    assert found["null"] == [None, None, 0]
+    assert "RecordTooLargeException" in found["too large"]
+    assert "UnknownTopicOrPartitionException" in found["unknown"]
     assert found["copied"] == sorted(values)
     assert found["copied on"] == sorted([*values, "late"])
     assert "failOnDataLoss" in found["lost"]
