@@ -25,8 +25,12 @@ class LocalProcess:
         nobody reads it, and a full one would stop the process.
     """
 
-    def __init__(self, *arguments: str, errors: IO[str]) -> None:
-        """The verb and its options. Raises NotStarted."""
+    def __init__(self, *arguments: str, errors: IO[str], wait: bool = True) -> None:
+        """The verb and its options. wait: until it is ready; else call `ready`.
+
+        Raises NotStarted.
+        """
+        self._verb, self._errors = arguments[0], errors
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "craft2.apps.cli", *arguments, "--with-stdin"],
             stdin=subprocess.PIPE,
@@ -35,11 +39,17 @@ class LocalProcess:
             text=True,
             start_new_session=True,
         )
+        self.address = ""
+        if wait:
+            self.ready()
+
+    def ready(self) -> None:
+        """Wait until it is. Raises NotStarted."""
         assert self._process.stdout is not None
         said = self._process.stdout.readline().split()
         if len(said) != 2:
             self.wait()
-            words = f"craft2 {arguments[0]} has not started: {complaints(errors)}"
+            words = f"craft2 {self._verb} has not started: {complaints(self._errors)}"
             raise NotStarted(words, "see there")
         self.address = said[1]
 

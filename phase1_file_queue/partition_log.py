@@ -140,6 +140,12 @@ class PartitionLog:
         with self._mutex:
             return self._look().epochs.end_offset(epoch, self.end_offset)
 
+    @property
+    def latest_epoch(self) -> int:
+        """The leader epoch of the last batch; -1 if there never was one."""
+        with self._mutex:
+            return self._look().epochs.latest
+
     # Appending.
 
     def append_as_leader(self, batch: Buffer, epoch: int, append_time_ms: int = -1) -> AppendResult:

@@ -51,6 +51,7 @@ class Api(NamedTuple):
     advertised_first: int | None = None  # if not `first`
     read: Callable[[int, bytes, int], Any] | None = None  # version, frame, start; else `schemas`
     waits: bool = False  # the reply may come much later, and a client can do without it
+    decides: bool = False  # only the controller can answer it: other brokers pass it on
 
 
 class Dispatch:
@@ -80,13 +81,27 @@ class Dispatch:
             return self._unknown_version(header.correlation_id)
         began, meter = self._now(), self.meters[api.name]
         try:
-            reply = await self._reply(api, header, frame, host)
+            reply = await self._passed_on(frame) if api.decides else None
+            if reply is None:
+                reply = await self._reply(api, header, frame, host)
         except Exception:
             meter.failed += 1
             raise
         sent = sum(map(_size, reply)) if reply is not None else 0
         meter.observe(self._now() - began, received=len(frame), sent=sent)
         return reply
+
+    async def _passed_on(self, frame: bytes) -> list[Piece] | None:
+        """The controller's reply; None: it is here, or nobody can be asked (and the handler will
+        say that this broker is not it)."""
+        broker = self._broker
+        if broker.controller.is_here or broker.controller_id < 0:
+            return None
+        try:
+            reply = await broker.peers.relay(broker.controller_id, frame)
+        except OSError:
+            return None
+        return [len(reply).to_bytes(4), reply]
 
     async def _reply(self, api: Api, header: Header, frame: bytes, host: str) -> list[Piece] | None:
         flexible = schemas.is_flexible(api.name, header.version)

@@ -1,11 +1,14 @@
-"""A partition as a broker serves it: phase 1's log, and who waits for what happens to it.
+"""A partition as a broker has it: phase 1's log, its role, and who waits for what happens to it.
 
-Producers append, consumers read up to the *high watermark*: what is before it is on all replicas in
-sync, and does not go away when the leader does. With one replica that is all there is.
+The leader appends what producers send, and consumers read up to the *high watermark*: what is
+before it is on all replicas in sync (`replication.replicas`), and does not go away when the leader
+does. With one replica that is all there is. Followers append what the leader has
+(`replication.fetcher`).
 
-Two kinds of requests wait. A consumer that has read everything: `watch` calls it back when there is
-more. A producer to a topic with `flush.messages=1`: appending does not sync, `flushed` does, once
-for all who wait by then, so a hundred connections share a sync.
+Three kinds of requests wait. A reader that has everything: `watch` calls it back when there is
+more. A producer with acks=all: `replicated`. A producer to a topic with `flush.messages=1`:
+appending does not sync, `flushed` does, once for all who wait by then, so a hundred connections
+share a sync.
 
 Source: Kafka's `Partition`, `UnifiedLog`, `DelayedFetch`.
 """
@@ -13,6 +16,7 @@ Source: Kafka's `Partition`, `UnifiedLog`, `DelayedFetch`.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 from craft2.clock import Clock
@@ -22,15 +26,24 @@ from phase1_file_queue.partition_log import PartitionLog
 from phase1_file_queue.producer_state import AppendResult
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.producer_sequences import ProducerSequences
-from phase3_raft.metadata.records import PartitionRecord
+from phase3_raft.metadata.records import BrokerId, PartitionRecord
+from phase3_raft.replication.replicas import Replicas
 from phase3_raft.topic_config import TopicConfig
 
 
 class Partition:
-    """See the module. record: what the cluster's metadata says of it."""
+    """See the module. record: what the cluster's metadata say of it. me: this broker."""
 
     def __init__(
-        self, path: str, record: PartitionRecord, config: TopicConfig, disk: Disk, clock: Clock
+        self,
+        path: str,
+        record: PartitionRecord,
+        config: TopicConfig,
+        disk: Disk,
+        clock: Clock,
+        *,
+        me: BrokerId,
+        max_lag_ms: int = 10_000,
     ) -> None:
         """Raises CorruptLog, LogInUse, DiskError."""
         self.record = record
@@ -39,15 +52,55 @@ class Partition:
         self.log = PartitionLog(
             path, config.log_config(), disk=disk, clock=clock, producer_state=ProducerSequences()
         )
+        self.replicas = Replicas(me, max_lag_ms, self.log.log_start)
         self._watchers: dict[Callable[[], object], None] = {}
+        self._waiting: deque[tuple[int, asyncio.Future[ErrorCode]]] = deque()
+        self.caught_up: Callable[[], object] = lambda: None  # told when a follower has
+        self._seen = self.log.log_start  # the high watermark that watchers were told of
         self._flushing: asyncio.Future[None] | None = None
         self._unflushed = 0  # records since the last sync
         self.deleted = False
+        self._begin(record)
+
+    # Its role.
+
+    @property
+    def leads(self) -> bool:
+        """Whether this broker leads it."""
+        return self.record.leader == self.replicas.me
+
+    def become(self, record: PartitionRecord) -> None:
+        """What the metadata say now."""
+        before, self.record = self.record, record
+        if record.leader_epoch != before.leader_epoch:
+            self._begin(record)
+            self._refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._tell_watchers()
+        elif self.leads:
+            self.replicas.changed(record.isr, record.replicas, self._now_ms())
+            self._advanced()
+
+    def _begin(self, record: PartitionRecord) -> None:
+        if self.leads:
+            end = self.log.end_offset
+            self.replicas.lead(record.isr, record.replicas, end, self._now_ms())
+            self._advanced()
+        else:
+            self.replicas.follow()
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
 
     @property
     def high_watermark(self) -> int:
         """Consumers see what is before this offset."""
-        return self.log.end_offset
+        return self.replicas.high_watermark(self.log.end_offset)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the high watermark has come to where this leader began: before that, an older
+        leader may have told consumers of a higher one (KIP-207)."""
+        return self.high_watermark >= self.replicas.begin
 
     def check_epoch(self, epoch: int) -> ErrorCode:
         """Whether a client that says `epoch` (-1: it does not say) speaks of the same leader."""
@@ -67,8 +120,45 @@ class Partition:
         result = self.log.append_as_leader(batch, self.record.leader_epoch, now)
         if not result.duplicate:
             self._unflushed += result.last_offset - result.first_offset + 1
-            self._tell_watchers()
+            self._advanced()
+            if self.replicas.followers:
+                self._tell_watchers()  # followers may read it already
         return result, now
+
+    async def replicated(self, offset: int) -> ErrorCode:
+        """Wait until all replicas in sync have what is before `offset`; or why that is not known:
+        this broker leads no more, or too few are in sync."""
+        if self.high_watermark < offset:
+            future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+            self._waiting.append((offset, future))
+            error = await future
+            if error:
+                return error
+        enough = self.has_enough_replicas
+        return ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    @property
+    def has_enough_replicas(self) -> bool:
+        """Whether as many are in sync as `min.insync.replicas` asks for."""
+        return len(self.record.isr) >= self.config.number("min.insync.replicas")
+
+    def _advanced(self) -> None:
+        """The high watermark may have: whoever waits for that is told."""
+        watermark = self.high_watermark
+        if watermark <= self._seen:
+            return
+        self._seen = watermark
+        while self._waiting and self._waiting[0][0] <= watermark:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(ErrorCode.NONE)
+        self._tell_watchers()
+
+    def _refuse(self, why: ErrorCode) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for _, future in waiting:
+            if not future.done():
+                future.set_result(why)
 
     @property
     def must_flush(self) -> bool:
@@ -94,14 +184,52 @@ class Partition:
         else:
             future.set_result(None)
 
-    # Consumers.
+    # Followers.
 
-    def read(self, offset: int, max_bytes: int) -> FileSlice:
-        """Whole batches up to the high watermark. Raises OffsetOutOfRange, CorruptLog."""
-        return self.log.read(offset, max_bytes, self.high_watermark)
+    def fetched(self, follower: BrokerId, offset: int) -> None:
+        """A follower asks for what is from `offset` on."""
+        end = self.log.end_offset
+        self.replicas.fetched(follower, offset, end=end, now_ms=self._now_ms())
+        self._advanced()
+        if follower not in self.record.isr and offset >= self.high_watermark:
+            self.caught_up()
+
+    def append_as_follower(self, batches: bytes) -> None:
+        """Append what the leader sent. Raises LogError, CorruptBatch, DiskError."""
+        result = self.log.append_as_follower(batches)
+        self._unflushed += result.last_offset - result.first_offset + 1
+
+    def follow_to(self, high_watermark: int, log_start: int) -> None:
+        """The leader says how far it is, and where its log begins. Raises LogError, DiskError."""
+        start, end = self.log.bounds
+        self.replicas.learn_high_watermark(high_watermark, end)
+        if start < log_start <= end:
+            self.log.advance_start(log_start)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut what the leader does not have. Raises LogError, DiskError."""
+        self.log.truncate_to(max(offset, self.log.log_start))
+        self.replicas.cut(self.log.end_offset)
+
+    def reset_to(self, offset: int) -> None:
+        """Begin anew at an offset: the leader has nothing before it, or less than we have."""
+        self.log.reset_to(offset)
+        self.replicas.cut(offset)
+
+    # Readers.
+
+    def read(self, offset: int, max_bytes: int, *, follower: bool = False) -> FileSlice:
+        """Whole batches: up to the high watermark, or all for a follower.
+
+        Raises OffsetOutOfRange, CorruptLog.
+        """
+        upto = None if follower else self.high_watermark
+        if upto is not None and offset >= upto:
+            offset = upto = max(upto, self.log.log_start)
+        return self.log.read(offset, max_bytes, upto)
 
     def watch(self, watcher: Callable[[], object]) -> None:
-        """Call back after each append, until `unwatch`."""
+        """Call back when there is more to read, until `unwatch`."""
         self._watchers[watcher] = None
 
     def unwatch(self, watcher: Callable[[], object]) -> None:
@@ -123,4 +251,5 @@ class Partition:
         """Sync and close the log; whoever watches is called once more."""
         self.deleted = deleted
         self.log.close()
+        self._refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._tell_watchers()

@@ -25,9 +25,11 @@ _NO_THROTTLING = bytes(4)
 
 
 class ProduceRequest(NamedTuple):
-    """acks: -1, 0 or 1, unless the client errs. topics: (name, [(partition, records)])."""
+    """acks: -1, 0 or 1, unless the client errs. timeout_ms: how long to wait for replicas. topics:
+    (name, [(partition, records)])."""
 
     acks: int
+    timeout_ms: int
     topics: list[tuple[str, list[tuple[int, bytes | None]]]]
 
 
@@ -54,7 +56,7 @@ def read_request(version: int, data: bytes, at: int) -> ProduceRequest:
         read_text, read_bytes = codec.read_string, codec.read_bytes
     _, at = read_text(data, at)
     acks, at = codec.read_int16(data, at)
-    at += 4  # how long to wait for replicas: nobody is waited for
+    timeout_ms, at = codec.read_int32(data, at)
     count, at = _count(data, at, flexible)
     topics = []
     for _ in range(count):
@@ -74,7 +76,7 @@ def read_request(version: int, data: bytes, at: int) -> ProduceRequest:
             at = _tagged_fields(data, at)
     if flexible:
         _tagged_fields(data, at)
-    return ProduceRequest(acks, topics)
+    return ProduceRequest(acks, timeout_ms, topics)
 
 
 def write_reply(version: int, answers: Answers) -> bytes:

@@ -94,6 +94,12 @@ SETTINGS = {
             most=_MAX_INT32,
         ),
         Setting("segment.ms", "604800000", "the age at which a segment is finished", least=1),
+        Setting(
+            "unclean.leader.election.enable",
+            "false",
+            "one that is not in sync may lead if no other is there, and what it lacks is lost",
+            values=("true", "false"),
+        ),
     )
 }
 

@@ -89,7 +89,7 @@ def _of_broker(broker: Broker) -> Iterator[Family]:
         name: GaugeMetricFamily(f"craft2_log_{name}", text, labels=["topic", "partition"])
         for name, text in about.items()
     }
-    for (topic, number), partition in broker.open_partitions():
+    for (topic, number), partition in broker.partitions.all():
         start, end = partition.log.bounds
         values = {"start": start, "end": end, "bytes": partition.log.size}
         for name, value in values.items():

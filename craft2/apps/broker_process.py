@@ -6,8 +6,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from craft2.net import Address, raise_file_limit
 from phase3_raft.broker import Broker, BrokerConfig
@@ -44,8 +45,17 @@ async def _run(config: BrokerConfig, metrics: Address | None, with_stdin: bool) 
         loop.add_reader(sys.stdin.fileno(), _end_with_stdin, ending)
     async with Broker(config, trouble=_say) as broker:
         with _metrics(broker, metrics):
+            await _either(broker.serves(), ending.wait())
             print(f"ready {broker.address}", flush=True)
             await ending.wait()
+
+
+async def _either(*waiting: Coroutine[Any, Any, object]) -> None:
+    """Wait for the first of them."""
+    tasks = [asyncio.ensure_future(one) for one in waiting]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
 
 
 @contextmanager

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from craft2.errors import Craft2Error
+
+if TYPE_CHECKING:
+    from phase3_raft.metadata.quorum import QuorumConfig
 
 
 class BadBrokerFile(Craft2Error):
@@ -91,6 +94,50 @@ def broker(
             help="Of a topic that nobody said otherwise about.",
         ),
     ] = 1,
+    replicas: Annotated[
+        int,
+        typer.Option(
+            envvar="CRAFT2_REPLICAS",
+            min=1,
+            help="Of a topic that nobody said otherwise about, if there are so many brokers.",
+        ),
+    ] = 1,
+    topic_default: Annotated[
+        list[str] | None,
+        typer.Option(help="name=value: a setting of topics that have none of their own."),
+    ] = None,
+    cluster: Annotated[
+        str, typer.Option(envvar="CRAFT2_CLUSTER", help="The name of the cluster.")
+    ] = "craft2",
+    voters: Annotated[
+        str | None,
+        typer.Option(
+            envvar="CRAFT2_VOTERS",
+            help="1=host:port,2=host:port,...: where each broker's Raft server listens, this one's "
+            "too; the same for all. Without it the broker is alone.",
+        ),
+    ] = None,
+    raft_listen: Annotated[
+        str | None,
+        typer.Option(
+            envvar="CRAFT2_RAFT_LISTEN",
+            help="host:port where this one's Raft server listens, if not there.",
+        ),
+    ] = None,
+    session_ms: Annotated[
+        int,
+        typer.Option(
+            envvar="CRAFT2_SESSION_MS", min=100, help="Fence a broker that is silent for so long."
+        ),
+    ] = 2_000,
+    max_lag_ms: Annotated[
+        int,
+        typer.Option(
+            envvar="CRAFT2_MAX_LAG_MS",
+            min=100,
+            help="A replica that is behind for so long is not in sync.",
+        ),
+    ] = 10_000,
     auto_create: Annotated[
         bool,
         typer.Option(
@@ -149,6 +196,12 @@ def broker(
             advertised=parse_address(advertised) if advertised else None,
             rack=rack,
             default_partitions=partitions,
+            default_replicas=replicas,
+            topic_defaults=dict(_setting(one) for one in topic_default or ()),
+            quorum=_quorum(cluster, voters, raft_listen),
+            session_ms=session_ms,
+            heartbeat_ms=max(20, session_ms // 10),
+            max_lag_ms=max_lag_ms,
             auto_create_topics=auto_create,
             group_limits=limits,
             max_connections=max_connections,
@@ -157,3 +210,23 @@ def broker(
         metrics=None if metrics_port is None else Address(host, metrics_port),
         with_stdin=with_stdin,
     )
+
+
+def _setting(text: str) -> tuple[str, str]:
+    """`name=value`. Raises BadBrokerFile."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise BadBrokerFile(f"--topic-default {text!r}", "give name=value, retention.ms=1000")
+    return name, value
+
+
+def _quorum(cluster: str, voters: str | None, listen: str | None) -> QuorumConfig | None:
+    """The cluster that the broker is one of. Raises NetError."""
+    if voters is None:
+        return None
+    from craft2.apps.raft_process import parse_peers
+    from craft2.net import parse_address
+    from phase3_raft.metadata.quorum import QuorumConfig
+
+    where = parse_address(listen) if listen else None
+    return QuorumConfig(cluster=cluster, voters=parse_peers(voters), listen=where)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kio.schema.index import api_key_map
 
@@ -31,10 +31,10 @@ _API_VERSIONS = API_KEYS["api_versions"]  # its reply has the old head, whatever
 
 
 class _Asked(NamedTuple):
-    name: str
+    name: str | None  # None: the reply is wanted as it comes
     version: int
     correlation_id: int
-    reply: asyncio.Future[Message]
+    reply: asyncio.Future[Any]
 
 
 class BrokerConnection:
@@ -57,8 +57,20 @@ class BrokerConnection:
 
         Raises OSError if the connection breaks first, BadMessage for a reply that makes no sense.
         """
-        frame = self._frame(name, version, fields)
-        reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        return await self._wait(name, version, self._frame(name, version, fields))
+
+    async def relay(self, frame: bytes) -> bytes:
+        """The reply to somebody else's request, both without their lengths. Raises OSError."""
+        if not self.is_open:
+            raise ConnectionResetError("the connection is closed")
+        self._next_id += 1
+        ours = struct.pack(">i", self._next_id)
+        head = struct.pack(">i", len(frame))
+        reply: bytes = await self._wait(None, 0, head + frame[:4] + ours + frame[8:])
+        return frame[4:8] + reply[4:]
+
+    async def _wait(self, name: str | None, version: int, frame: bytes) -> Any:
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked.append(_Asked(name, version, self._next_id, reply))
         self._writer.write(frame)
         try:
@@ -109,6 +121,10 @@ class BrokerConnection:
         if not self._asked or self._asked[0].correlation_id != correlation_id:
             raise BadMessage(f"a reply to request {correlation_id}, which was not next", "")
         asked = self._asked.popleft()
+        if asked.name is None:
+            if not asked.reply.done():
+                asked.reply.set_result(frame)
+            return
         name, version = asked.name, asked.version
         if schemas.is_flexible(name, version) and API_KEYS[name] != _API_VERSIONS:
             at = codec.skip_tagged_fields(frame, at)

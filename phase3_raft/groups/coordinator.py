@@ -18,8 +18,7 @@ Source: Kafka's `GroupCoordinator`, `GroupMetadataManager`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from craft2.clock import Clock
 from craft2.disk import DiskError
@@ -51,13 +50,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 Asking = Join | Sync | Heartbeat | Commit | Leave
 
 
-class OffsetsOf(Protocol):
-    """The partition of `__consumer_offsets` with this number, or why it cannot be had.
-
-    create: make the topic if there is none.
-    """
-
-    def __call__(self, number: int, *, create: bool = True) -> OffsetsPartition | ErrorCode: ...
+OffsetsOf = Callable[[int], OffsetsPartition | ErrorCode]
 
 
 class _Group:
@@ -81,19 +74,24 @@ class _Group:
 
 
 class Coordinator:
-    """See the module."""
+    """See the module.
+
+    offsets_of: the partition of `__consumer_offsets` with this number, or why it cannot be had.
+    need_topic: have that topic made, if there is none.
+    """
 
     def __init__(
         self,
         partitions: int,
         offsets_of: OffsetsOf,
+        need_topic: Callable[[], Awaitable[ErrorCode]],
         limits: GroupLimits,
         clock: Clock,
         tasks: Tasks,
         happened: Callable[[str, Happened], object] = lambda group, event: None,
     ) -> None:
         self.partitions = partitions
-        self._offsets_of, self._limits = offsets_of, limits
+        self._offsets_of, self._need_topic, self._limits = offsets_of, need_topic, limits
         self._clock, self._tasks, self._happened = clock, tasks, happened
         self._groups: dict[str, _Group] = {}
         self._tokens = 0
@@ -107,7 +105,7 @@ class Coordinator:
 
     async def ask(self, group_id: str, request: Asking) -> Reply:
         """The reply to a member's request, when the group has one."""
-        group = self._group(group_id)
+        group = await self._group(group_id)
         if isinstance(group, ErrorCode):
             return Reply(token=request.token, error=group)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -120,18 +118,24 @@ class Coordinator:
             if group.has_nothing():
                 self._groups.pop(group_id, None)
 
-    def _group(self, group_id: str) -> _Group | ErrorCode:
+    async def _group(self, group_id: str) -> _Group | ErrorCode:
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        offsets = await self._offsets(group_id)
+        if isinstance(offsets, ErrorCode):
+            return offsets
         found = self._groups.get(group_id)
         if found is None:
-            if not group_id:
-                return ErrorCode.INVALID_GROUP_ID
-            offsets = self._offsets_of(partition_of(group_id, self.partitions))
-            if isinstance(offsets, ErrorCode):
-                return offsets
             generation = offsets.generations.get(group_id, 0)
             group = Group(group_id=group_id, generation=generation)
             found = self._groups[group_id] = _Group(group, self._limits, offsets)
         return found
+
+    async def _offsets(self, group_id: str) -> OffsetsPartition | ErrorCode:
+        error = await self._need_topic()
+        if error:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return self._offsets_of(partition_of(group_id, self.partitions))
 
     def _handle(self, group: _Group, event: Input) -> None:
         """Let the machine move, and carry out what comes of it."""
@@ -181,9 +185,9 @@ class Coordinator:
 
     # What anybody may ask.
 
-    def committed(self, group_id: str) -> dict[TopicPartition, OffsetToCommit] | ErrorCode:
+    async def committed(self, group_id: str) -> dict[TopicPartition, OffsetToCommit] | ErrorCode:
         """A group's committed offsets."""
-        offsets = self._offsets_of(partition_of(group_id, self.partitions))
+        offsets = await self._offsets(group_id)
         return offsets if isinstance(offsets, ErrorCode) else offsets.offsets.get(group_id, {})
 
     def groups(self) -> dict[str, Group]:
@@ -193,7 +197,7 @@ class Coordinator:
     def _known(self) -> Iterable[str]:
         names = dict.fromkeys(self._groups)
         for number in range(self.partitions):
-            offsets = self._offsets_of(number, create=False)
+            offsets = self._offsets_of(number)
             if not isinstance(offsets, ErrorCode):
                 names |= dict.fromkeys(offsets.generations)
                 names |= dict.fromkeys(name for name, some in offsets.offsets.items() if some)
@@ -211,13 +215,13 @@ class Coordinator:
         found = self._groups.get(group_id)
         if found is not None:
             return found.machine.group
-        there = self.committed(group_id)
-        exists = not isinstance(there, ErrorCode) and bool(there)
+        there = self._offsets_of(partition_of(group_id, self.partitions))
+        exists = not isinstance(there, ErrorCode) and bool(there.offsets.get(group_id))
         return Group(group_id=group_id, state=State.EMPTY if exists else State.DEAD)
 
     async def delete(self, group_id: str) -> ErrorCode:
         """Forget a group without members, and its commits."""
-        group = self._group(group_id)
+        group = await self._group(group_id)
         if isinstance(group, ErrorCode):
             return group
         keys = group.offsets.keys_of(group_id)
@@ -233,7 +237,7 @@ class Coordinator:
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> ErrorCode:
         """Forget what a group has committed for these partitions."""
-        group = self._group(group_id)
+        group = await self._group(group_id)
         if isinstance(group, ErrorCode):
             return group
         keys = [offset_key(group_id, *partition) for partition in partitions]
@@ -242,7 +246,7 @@ class Coordinator:
     def forget_topic(self, topic: str) -> None:
         """Forget, soon, what groups have committed for a topic that is no more."""
         for number in range(self.partitions):
-            offsets = self._offsets_of(number, create=False)
+            offsets = self._offsets_of(number)
             if isinstance(offsets, ErrorCode):
                 continue
             keys = [
@@ -262,6 +266,16 @@ class Coordinator:
         if last:
             self._groups.pop(group.machine.group.group_id, None)
         return ErrorCode.NONE
+
+    def resign(self, number: int) -> None:
+        """Another broker leads this partition of `__consumer_offsets`: its groups are there now."""
+        for name in [n for n in self._groups if partition_of(n, self.partitions) == number]:
+            group = self._groups.pop(name)
+            if group.timer is not None:
+                group.timer.cancel()
+            for token, future in group.waiting.items():
+                if not future.done():
+                    future.set_result(Reply(token=token, error=ErrorCode.NOT_COORDINATOR))
 
     def close(self) -> None:
         """No more timers."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from craft2.clock import Clock
 from craft2.record_batch import encode_values
+from phase1_file_queue.log_config import LogError
 from phase2_groups.group_messages import OffsetToCommit, TopicPartition
 from phase2_groups.offset_records import GroupKey, read_generation, read_key, read_offset
 from phase3_raft.partition import Partition
@@ -30,12 +31,19 @@ class OffsetsPartition:
     def __init__(self, partition: Partition, clock: Clock) -> None:
         """Reads the log."""
         self._partition, self._clock = partition, clock
+        self._epoch = partition.record.leader_epoch
         self._latest: dict[bytes, bytes] = {}
         self.offsets: dict[str, dict[TopicPartition, OffsetToCommit]] = {}
         self.generations: dict[str, int] = {}
         for record in partition.log.records():
             if record.key is not None:
                 self._take(record.key, record.value)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this broker leads the partition still, without a break."""
+        record = self._partition.record
+        return self._partition.leads and record.leader_epoch == self._epoch
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Write records, wait until they are as safe as the topic's settings say, take them in.
@@ -45,6 +53,9 @@ class OffsetsPartition:
         self._write(records)
         if self._partition.must_flush:
             await self._partition.flushed()
+        error = await self._partition.replicated(self._partition.log.end_offset)
+        if error or not self.leads:
+            raise LogError(f"the commit is not on all replicas: {error.name}", "commit again")
         for key, value in records:
             self._take(key, value)
         log = self._partition.log

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from phase3_raft.dispatch import Api
 from phase3_raft.handlers import (
+    allocate_producer_ids,
+    alter_partition,
     api_versions,
+    broker_heartbeat,
+    broker_registration,
     create_partitions,
     create_topics,
     delete_groups,
@@ -47,15 +51,21 @@ APIS = [
     Api(15, "describe_groups", 0, 5, describe_groups.handle),
     Api(16, "list_groups", 0, 4, list_groups.handle),
     Api(18, "api_versions", 0, 3, api_versions.handle),
-    Api(19, "create_topics", 2, 7, create_topics.handle),
-    Api(20, "delete_topics", 1, 6, delete_topics.handle),
+    Api(19, "create_topics", 2, 7, create_topics.handle, decides=True),
+    Api(20, "delete_topics", 1, 6, delete_topics.handle, decides=True),
     Api(21, "delete_records", 0, 2, delete_records.handle),
     Api(22, "init_producer_id", 0, 4, init_producer_id.handle),
     Api(23, "offset_for_leader_epoch", 2, 4, offset_for_leader_epoch.handle),
     Api(32, "describe_configs", 1, 4, describe_configs.handle),
-    Api(37, "create_partitions", 0, 3, create_partitions.handle),
+    Api(37, "create_partitions", 0, 3, create_partitions.handle, decides=True),
     Api(42, "delete_groups", 0, 2, delete_groups.handle),
-    Api(44, "incremental_alter_configs", 0, 1, incremental_alter_configs.handle),
+    Api(44, "incremental_alter_configs", 0, 1, incremental_alter_configs.handle, decides=True),
     Api(47, "offset_delete", 0, 0, offset_delete.handle),
     Api(60, "describe_cluster", 0, 0, describe_cluster.handle),
+]
+BETWEEN_BROKERS = [
+    Api(56, "alter_partition", 2, 2, alter_partition.handle),
+    Api(62, "broker_registration", 0, 0, broker_registration.handle),
+    Api(63, "broker_heartbeat", 0, 0, broker_heartbeat.handle),
+    Api(67, "allocate_producer_ids", 0, 0, allocate_producer_ids.handle),
 ]

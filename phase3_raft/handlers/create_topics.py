@@ -10,44 +10,43 @@ from uuid import UUID
 
 from craft2.disk import DiskError
 from phase2_groups.error_codes import ErrorCode
-from phase3_raft.broker import Broker, Refused
+from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
 from phase3_raft.handlers.describe_configs import DEFAULT, SET
+from phase3_raft.refused import Refused
 from phase3_raft.schemas import Fields
 from phase3_raft.topic_config import SETTINGS, BadConfig, TopicConfig
 
 
-def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
+async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply."""
     names = [topic.name for topic in request.topics]
     return {
         "throttle_time": 0,
         "topics": [
-            _create(broker, topic, twice=names.count(topic.name) > 1, only=request.validate_only)
+            await _create(broker, topic, request, twice=names.count(topic.name) > 1)
             for topic in request.topics
         ],
     }
 
 
-def _create(broker: Broker, topic: Any, *, twice: bool, only: bool) -> Fields:
-    partitions, replicas = topic.num_partitions, topic.replication_factor
+async def _create(broker: Broker, topic: Any, request: Any, *, twice: bool) -> Fields:
+    partitions, replicas, assignment = topic.num_partitions, topic.replication_factor, None
     if topic.assignments:
-        partitions, replicas = len(topic.assignments), len(topic.assignments[0].broker_ids)
-    partitions = broker.config.default_partitions if partitions == -1 else partitions
+        numbers = {one.partition_index: one.broker_ids for one in topic.assignments}
+        assignment = [numbers.get(number, ()) for number in range(len(topic.assignments))]
     config = {one.name: one.value for one in topic.configs if one.value is not None}
     try:
         if twice:
             raise Refused.because(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named twice")
-        if replicas not in (-1, 1):
-            raise Refused.because(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"replication factor {replicas} is larger than the number of brokers, 1",
-                "use 1",
-            )
-        if only:
-            broker.check_new_topic(topic.name, partitions, config)
-        else:
-            broker.create_topic(topic.name, partitions, config)
+        await broker.topics.create(
+            topic.name,
+            partitions,
+            replicas,
+            config,
+            assignment,
+            only_check=request.validate_only,
+        )
     except Refused as error:
         return _failed(topic.name, error.code, str(error))
     except BadConfig as error:
@@ -55,6 +54,8 @@ def _create(broker: Broker, topic: Any, *, twice: bool, only: bool) -> Fields:
     except DiskError as error:
         return _failed(topic.name, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     made = broker.image.topics.get(topic.name)
+    if made is not None:
+        partitions, replicas = len(made.partitions), len(made.partitions[0].replicas)
     settings = TopicConfig(config)
     return {
         "name": topic.name,
@@ -62,7 +63,7 @@ def _create(broker: Broker, topic: Any, *, twice: bool, only: bool) -> Fields:
         "error_code": 0,
         "error_message": None,
         "num_partitions": partitions,
-        "replication_factor": 1,
+        "replication_factor": replicas,
         "configs": [
             {
                 "name": name,

@@ -7,21 +7,23 @@ from uuid import UUID
 
 from craft2.disk import DiskError
 from phase2_groups.error_codes import ErrorCode
-from phase3_raft.broker import Broker, Refused
+from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
+from phase3_raft.metadata.topic_changes import existing
+from phase3_raft.refused import Refused
 from phase3_raft.schemas import Fields
 
 
-def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
+async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply: each topic succeeds or fails for itself."""
     if asked.version < 6:
         wanted = [(name, None) for name in request.topic_names]
     else:
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
-    return {"throttle_time": 0, "responses": [_delete(broker, *one) for one in wanted]}
+    return {"throttle_time": 0, "responses": [await _delete(broker, *one) for one in wanted]}
 
 
-def _delete(broker: Broker, name: str | None, topic_id: UUID | None) -> Fields:
+async def _delete(broker: Broker, name: str | None, topic_id: UUID | None) -> Fields:
     error, message = ErrorCode.NONE, None
     if name is None and topic_id is not None:
         found = [one for one in broker.image.topics.values() if one.topic_id == topic_id.hex]
@@ -29,8 +31,8 @@ def _delete(broker: Broker, name: str | None, topic_id: UUID | None) -> Fields:
         error = ErrorCode.NONE if found else ErrorCode.UNKNOWN_TOPIC_ID
     if name is not None:
         try:
-            topic_id = UUID(broker.existing_topic(name).topic_id)
-            broker.delete_topic(name)
+            topic_id = UUID(existing(broker.image, name).topic_id)
+            await broker.topics.delete(name)
         except Refused as refused:
             error, message = refused.code, str(refused)
         except DiskError as failed:

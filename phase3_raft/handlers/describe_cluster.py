@@ -18,9 +18,10 @@ def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
         "throttle_time": 0,
         "error_code": 0,
         "cluster_id": broker.cluster_id,
-        "controller_id": broker.config.broker_id,
+        "controller_id": broker.controller_id,
         "brokers": [
             {"broker_id": one.id, "host": one.host, "port": one.port, "rack": one.rack}
             for one in broker.image.brokers.values()
+            if not one.fenced
         ],
     }

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from phase2_groups.error_codes import ErrorCode
-from phase3_raft.broker import Broker, Refused
+from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
+from phase3_raft.metadata.topic_changes import existing
+from phase3_raft.refused import Refused
 from phase3_raft.schemas import Fields
 from phase3_raft.topic_config import SETTINGS, Setting
 
@@ -29,7 +31,7 @@ def _describe(broker: Broker, resource: Any, request: Any) -> Fields:
     error, message, settings = ErrorCode.NONE, None, []
     try:
         if resource.resource_type == TOPIC:
-            config = broker.existing_topic(resource.resource_name).config
+            config = existing(broker.image, resource.resource_name).config
             ours = broker.config.topic_defaults
             settings = [_setting(one, config, ours, request) for one in SETTINGS.values()]
         elif resource.resource_type == BROKER:

@@ -9,7 +9,10 @@ smaller than a batch would never get on.
 
 Left out: fetch sessions (KIP-227). A reply with session 0 says so, and the client names all its
 partitions each time; a request that goes on with a session is told that there is none. Aborted
-transactions; followers that fetch (a later chapter); topic ids (version 13).
+transactions; topic ids (version 13).
+
+A follower fetches as a consumer does, but up to the log's end, and says which epoch its last record
+is of. Where the two logs are not the same it gets no records, but the place to cut at (KIP-595).
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ class Wanted(NamedTuple):
     offset: int
     max_bytes: int
     leader_epoch: int
+    follower: int = -1  # the broker that asks, to copy; -1: a consumer does
+    last_epoch: int = -1  # of the record before `offset`, if a follower says it
 
 
 class Found(NamedTuple):
@@ -47,6 +52,7 @@ class Found(NamedTuple):
     high_watermark: int = -1
     log_start: int = -1
     records: FileSlice | None = None
+    diverging: tuple[int, int] | None = None  # an epoch, and where it ends here: see `truncation`
 
 
 async def handle(broker: Broker, request: Any, asked: Asked) -> list[Piece]:
@@ -61,6 +67,8 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> list[Piece]:
             one.fetch_offset,
             one.partition_max_bytes,
             one.current_leader_epoch,
+            request.replica_id,
+            one.last_fetched_epoch,
         )
         for topic in request.topics
         for one in topic.partitions
@@ -110,7 +118,7 @@ async def wait_for_bytes(
 def is_enough(found: list[Found], min_bytes: int) -> bool:
     """Whether to reply at once: there are so many bytes, or an error."""
     size = sum(one.records.size for one in found if one.records is not None)
-    return size >= min_bytes or any(one.error for one in found) or not found
+    return size >= min_bytes or any(one.error or one.diverging for one in found) or not found
 
 
 # EXERCISE 21.1 answer within limits
@@ -151,11 +159,20 @@ def read(one: Wanted, limit: int) -> Found:
     error = partition.check_epoch(one.leader_epoch)
     if error:
         return Found(error)
+    if not partition.leads:
+        return Found(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     try:
         start, end = partition.log.bounds
         if not start <= one.offset <= end:
             return Found(ErrorCode.OFFSET_OUT_OF_RANGE, partition.high_watermark, start)
-        records = partition.read(one.offset, limit) if limit > 0 else None
+        if one.follower >= 0:
+            there = partition.log.epoch_end_offset(one.last_epoch)
+            if one.last_epoch >= 0 and (there[0] < one.last_epoch or there[1] < one.offset):
+                there = there if there[0] >= 0 else (-1, start)
+                return Found(ErrorCode.NONE, partition.high_watermark, start, diverging=there)
+            partition.fetched(one.follower, one.offset)
+        follows = one.follower >= 0
+        records = partition.read(one.offset, limit, follower=follows) if limit > 0 else None
     except OffsetOutOfRange:  # retention was quicker
         return Found(ErrorCode.OFFSET_OUT_OF_RANGE)
     except (LogError, DiskError):
@@ -166,6 +183,7 @@ def read(one: Wanted, limit: int) -> Found:
 # The bytes of the reply: by hand, as the records are slices of files that stay where they are.
 
 _PARTITION = struct.Struct(">ihqq")  # number, error, high watermark, last stable offset
+_DIVERGING = struct.Struct(">BBBiqB")  # one tagged field, number 0, its size; the epoch, its end
 _INT32, _INT64 = struct.Struct(">i"), struct.Struct(">q")
 
 
@@ -200,7 +218,11 @@ def _encode(
                 pieces += [bytes(data), here.records]
                 data = bytearray()
             if flexible:
-                data += b"\0"
+                data += (
+                    b"\0"
+                    if here.diverging is None
+                    else _DIVERGING.pack(1, 0, 13, *here.diverging, 0)
+                )
         if flexible:
             data += b"\0"
     if flexible:

@@ -15,24 +15,25 @@ from phase3_raft.schemas import Fields
 _GROUP = 0
 
 
-def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
+async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply."""
     kind = request.key_type
     if asked.version < 4:
-        return {"throttle_time": 0, **_find(broker, request.key, kind)}
-    keys = [{"key": key, **_find(broker, key, kind)} for key in request.coordinator_keys]
+        return {"throttle_time": 0, **await _find(broker, request.key, kind)}
+    keys = [{"key": key, **await _find(broker, key, kind)} for key in request.coordinator_keys]
     return {"throttle_time": 0, "coordinators": keys}
 
 
-def _find(broker: Broker, key: str, kind: int) -> Fields:
-    error, message = ErrorCode.NONE, None
+async def _find(broker: Broker, key: str, kind: int) -> Fields:
+    error, message, found = ErrorCode.NONE, None, None
     if kind != _GROUP:
         error, message = ErrorCode.INVALID_REQUEST, f"key type {kind} is not served"
     elif not key:
         error, message = ErrorCode.INVALID_GROUP_ID, "a group needs a name"
     else:
-        error = broker.coordinator_is_here(key)
-    me = broker.image.brokers[broker.config.broker_id]
-    where = {"node_id": me.id, "host": me.host, "port": me.port}
-    nowhere = {"node_id": -1, "host": "", "port": -1}
-    return {"error_code": error, "error_message": message, **(nowhere if error else where)}
+        there = await broker.coordinator_of(key)
+        error, found = (there, None) if isinstance(there, ErrorCode) else (ErrorCode.NONE, there)
+    where = {"node_id": -1, "host": "", "port": -1}
+    if found is not None:
+        where = {"node_id": found.id, "host": found.host, "port": found.port}
+    return {"error_code": error, "error_message": message, **where}

@@ -9,22 +9,23 @@ from typing import Any
 
 from craft2.disk import DiskError
 from phase2_groups.error_codes import ErrorCode
-from phase3_raft.broker import Broker, Refused
+from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
 from phase3_raft.handlers.describe_configs import TOPIC
+from phase3_raft.refused import Refused
 from phase3_raft.schemas import Fields
 from phase3_raft.topic_config import BadConfig
 
 _SET, _DELETE = 0, 1
 
 
-def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
+async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply: each resource succeeds or fails for itself, with all its settings."""
-    responses = [_alter(broker, one, only=request.validate_only) for one in request.resources]
+    responses = [await _alter(broker, one, only=request.validate_only) for one in request.resources]
     return {"throttle_time": 0, "responses": responses}
 
 
-def _alter(broker: Broker, resource: Any, *, only: bool) -> Fields:
+async def _alter(broker: Broker, resource: Any, *, only: bool) -> Fields:
     error, message = ErrorCode.NONE, None
     try:
         if resource.resource_type != TOPIC:
@@ -33,7 +34,7 @@ def _alter(broker: Broker, resource: Any, *, only: bool) -> Fields:
                 f"settings of resources of kind {resource.resource_type} cannot be changed",
                 "change those of a topic (2); a broker's are given when it is started",
             )
-        broker.configure_topic(resource.resource_name, _changes(resource), only_check=only)
+        await broker.topics.configure(resource.resource_name, _changes(resource), only_check=only)
     except Refused as refused:
         error, message = refused.code, str(refused)
     except BadConfig as bad:

@@ -10,13 +10,15 @@ from typing import Any
 from craft2.disk import DiskError
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker
+from phase3_raft.codec import BadMessage
 from phase3_raft.dispatch import Asked
+from phase3_raft.refused import Refused
 from phase3_raft.schemas import Fields
 
 _LAST_EPOCH = 32_766
 
 
-def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
+async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply: a new id, or the next epoch of the one that the producer has already."""
     if request.transactional_id is not None:
         return _refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -24,8 +26,10 @@ def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     if known >= 0 and 0 <= request.producer_epoch < _LAST_EPOCH:
         return _give(known, request.producer_epoch + 1)
     try:
-        return _give(broker.new_producer_id(), 0)
-    except DiskError:
+        return _give(await broker.new_producer_id(), 0)
+    except Refused as error:
+        return _refuse(error.code)
+    except (OSError, BadMessage, DiskError):
         return _refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 

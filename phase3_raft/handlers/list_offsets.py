@@ -40,6 +40,8 @@ def _find(broker: Broker, topic: str, one: Any) -> Fields:
     partition = broker.partition(topic, one.partition_index)
     if isinstance(partition, ErrorCode):
         return {"error_code": partition}
+    if not partition.is_current:
+        return {"error_code": ErrorCode.OFFSET_NOT_AVAILABLE}
     found: tuple[int, int] | None
     try:
         if one.timestamp == LATEST:
@@ -54,7 +56,7 @@ def _find(broker: Broker, topic: str, one: Any) -> Fields:
             found = partition.log.offset_for_timestamp(one.timestamp)
     except (LogError, DiskError):
         return {"error_code": ErrorCode.KAFKA_STORAGE_ERROR}
-    if found is None:
+    if found is None or found[0] > partition.high_watermark:
         return {"error_code": 0, "offset": -1, "timestamp": -1}
     epoch = partition.record.leader_epoch
     return {"error_code": 0, "offset": found[0], "timestamp": found[1], "leader_epoch": epoch}

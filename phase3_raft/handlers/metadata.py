@@ -21,28 +21,29 @@ from phase3_raft.schemas import Fields
 NO_OPERATIONS = -(2**31)  # "not asked for"
 
 
-def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
+async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply."""
     wanted = request.topics
     if wanted is None or (asked.version == 0 and not wanted):
         topics = [_known(topic) for topic in broker.image.topics.values()]
     else:
         create = asked.version < 4 or request.allow_auto_topic_creation
-        topics = [_topic(broker, topic.name, create=create) for topic in wanted]
+        topics = [await _topic(broker, topic.name, create=create) for topic in wanted]
     return {
         "throttle_time": 0,
         "brokers": [
             {"node_id": one.id, "host": one.host, "port": one.port, "rack": one.rack}
             for one in broker.image.brokers.values()
+            if not one.fenced
         ],
         "cluster_id": broker.cluster_id,
-        "controller_id": broker.config.broker_id,
+        "controller_id": broker.controller_id,
         "topics": topics,
         "cluster_authorized_operations": NO_OPERATIONS,
     }
 
 
-def _topic(broker: Broker, name: str | None, *, create: bool) -> Fields:
+async def _topic(broker: Broker, name: str | None, *, create: bool) -> Fields:
     if name is None:
         return _missing("", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     found = broker.image.topics.get(name)
@@ -52,7 +53,7 @@ def _topic(broker: Broker, name: str | None, *, create: bool) -> Fields:
         check_topic(name)
     except TopicError:
         return _missing(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    error = broker.auto_create(name) if create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    error = await broker.auto_create(name) if create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return _missing(name, error) if error else _known(broker.image.topics[name])
 
 

@@ -16,20 +16,20 @@ from phase3_raft.schemas import Fields
 _NOTHING = OffsetToCommit(offset=-1)
 
 
-def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
+async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply."""
     if asked.version < 8:
-        return {"throttle_time": 0, **_of_group(broker, request.group_id, request.topics)}
+        return {"throttle_time": 0, **await _of_group(broker, request.group_id, request.topics)}
     groups = [
-        {"group_id": one.group_id, **_of_group(broker, one.group_id, one.topics)}
+        {"group_id": one.group_id, **await _of_group(broker, one.group_id, one.topics)}
         for one in request.groups
     ]
     return {"throttle_time": 0, "groups": groups}
 
 
-def _of_group(broker: Broker, group_id: str, topics: Any) -> Fields:
+async def _of_group(broker: Broker, group_id: str, topics: Any) -> Fields:
     """topics: None asks for all that the group has committed for."""
-    found = broker.groups.committed(group_id)
+    found = await broker.groups.committed(group_id)
     error = found if isinstance(found, ErrorCode) else ErrorCode.NONE
     known = {} if isinstance(found, ErrorCode) else found
     wanted: dict[str, list[int]] = {}

@@ -4,11 +4,14 @@ Versions 0-2 are advertised and refused: librdkafka before 2.8 would turn compre
 were missing (KAFKA-18659). Left out: transactions (their batches are refused).
 
 acks: 0 gets no reply, and if something is wrong the connection is closed, which is all that can be
-said. 1: when it is appended. -1 (all): when all replicas in sync have it; with one, that is the
-same. A topic with `flush.messages=1` is on disk before either.
+said. 1: when it is appended. -1 (all): when all replicas in sync have it, and are as many as the
+topic's `min.insync.replicas`; with one replica that is the same. A topic with `flush.messages=1` is
+on disk before either.
 """
 
 from __future__ import annotations
+
+import asyncio
 
 from craft2.disk import DiskError
 from craft2.record_batch import BatchTooShort, CorruptBatch, read_header
@@ -27,6 +30,7 @@ async def handle(broker: Broker, request: ProduceRequest, asked: Asked) -> list[
     """The reply, when the records are as safe as they were asked to be."""
     answers: Answers = []
     to_flush: dict[Partition, None] = {}
+    to_replicate: list[tuple[Partition, int]] = []  # and up to where
     for topic, batches in request.topics:
         some: list[Answer] = []
         answers.append((topic, some))
@@ -43,15 +47,22 @@ async def handle(broker: Broker, request: ProduceRequest, asked: Asked) -> list[
             if isinstance(partition, ErrorCode):
                 some.append(_error(number, partition, None))
                 continue
+            if request.acks == -1 and not partition.has_enough_replicas:
+                some.append(_error(number, ErrorCode.NOT_ENOUGH_REPLICAS, None))
+                continue
             answer = _append(partition, number, records)
             some.append(answer)
             if not answer.error and partition.must_flush:
                 to_flush[partition] = None
+            if not answer.error and request.acks == -1 and partition.replicas.followers:
+                to_replicate.append((partition, partition.log.end_offset))
     for partition in to_flush:
         try:
             await partition.flushed()
         except (DiskError, LogError) as error:
-            _fail(answers, partition, error)
+            _fail(answers, partition, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    if to_replicate:
+        await _replicated(to_replicate, request.timeout_ms / 1000, answers)
     if request.acks == 0:
         failed = [one for _, some in answers for one in some if one.error]
         if failed:
@@ -84,14 +95,29 @@ def _append(partition: Partition, number: int, records: bytes | None) -> Answer:
     return Answer(number, ErrorCode.NONE, result.first_offset, stamped, partition.log.log_start)
 
 
+async def _replicated(
+    waiting: list[tuple[Partition, int]], limit_s: float, answers: Answers
+) -> None:
+    """Wait until all replicas in sync have what was appended, so long at most."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + limit_s
+    for partition, offset in waiting:
+        try:
+            async with asyncio.timeout_at(end):
+                error = await partition.replicated(offset)
+        except TimeoutError:
+            error = ErrorCode.REQUEST_TIMED_OUT
+        if error:
+            _fail(answers, partition, error, None)
+
+
 def _error(number: int, code: ErrorCode, message: str | None) -> Answer:
     return Answer(number, code, message=message)
 
 
-def _fail(answers: Answers, partition: Partition, error: Exception) -> None:
-    """What was appended to this partition is not on disk, and nobody knows what is."""
+def _fail(answers: Answers, partition: Partition, code: ErrorCode, words: str | None) -> None:
+    """What was appended to this partition is not as safe as was asked for."""
     for topic, some in answers:
         for place, one in enumerate(some):
             if (topic, one.partition) == (partition.record.topic, partition.record.partition):
-                code = ErrorCode.KAFKA_STORAGE_ERROR
-                some[place] = _error(one.partition, code, str(error))
+                some[place] = _error(one.partition, code, words)

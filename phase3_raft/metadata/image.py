@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from phase3_raft.metadata.records import (
@@ -18,6 +19,8 @@ from phase3_raft.metadata.records import (
     PartitionRecord,
     ProducerIdsRecord,
     Record,
+    RemoveBrokerRecord,
+    RemovedTopicsRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
@@ -40,6 +43,10 @@ class Image:
     """
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Nothing is known."""
         self.brokers: dict[BrokerId, BrokerRecord] = {}
         self.topics: dict[str, TopicImage] = {}
         self.broker_config: dict[str, dict[str, str]] = {}  # by broker, "" for all
@@ -53,12 +60,16 @@ class Image:
         match record:
             case BrokerRecord():
                 self.brokers[record.id] = record
+            case RemoveBrokerRecord():
+                self.brokers.pop(record.id, None)
             case TopicRecord():
                 self.topics[record.name] = TopicImage(record.name, record.topic_id)
             case PartitionRecord():
                 self.topics[record.topic].partitions[record.partition] = record
             case RemoveTopicRecord():
                 self.removed.add(self.topics.pop(record.name).topic_id)
+            case RemovedTopicsRecord():
+                self.removed.update(record.topic_ids)
             case ConfigRecord():
                 self._configure(record)
             case ProducerIdsRecord():
@@ -73,6 +84,27 @@ class Image:
             settings.pop(record.name, None)
         else:
             settings[record.name] = record.value
+
+    def records(self) -> list[Record]:
+        """Records that make an equal image: a snapshot."""
+        found: list[Record] = [RemovedTopicsRecord(tuple(sorted(self.removed)))]
+        found += self.brokers.values()
+        for topic in self.topics.values():
+            found.append(TopicRecord(topic.name, topic.topic_id))
+            found += topic.partitions.values()
+            found += [ConfigRecord("topic", topic.name, *item) for item in topic.config.items()]
+        for broker, config in self.broker_config.items():
+            found += [ConfigRecord("broker", broker, *item) for item in config.items()]
+        return [*found, ProducerIdsRecord(self.next_producer_id)]
+
+    def partitions(self) -> Iterator[PartitionRecord]:
+        """All of them."""
+        for topic in self.topics.values():
+            yield from topic.partitions.values()
+
+    def live(self) -> list[BrokerId]:
+        """The brokers that are not fenced, in order."""
+        return sorted(one.id for one in self.brokers.values() if not one.fenced)
 
     def partition(self, topic: str, number: int) -> PartitionRecord | None:
         """A partition, if there is one."""

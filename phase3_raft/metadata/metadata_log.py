@@ -16,7 +16,7 @@ from craft2.record_batch import encode_values
 from phase1_file_queue.log_config import LogConfig
 from phase1_file_queue.partition_log import PartitionLog
 from phase3_raft.metadata.image import Image
-from phase3_raft.metadata.records import Record, decode, encode
+from phase3_raft.metadata.records import BrokerId, Record, decode, encode
 
 METADATA_TOPIC = "__cluster_metadata"
 _LOG = LogConfig(
@@ -35,17 +35,28 @@ class MetadataLog:
         disk: Disk,
         clock: Clock,
         changed: Callable[[Sequence[Record]], object] = lambda records: None,
+        *,
+        me: BrokerId = 1,
     ) -> None:
         """Raises LogInUse, CorruptLog, BadRecord."""
         folder = os.path.join(root, f"{METADATA_TOPIC}-0")
         self.image = Image()
+        self.controller = me
+        self.term = 0
         self.changed = changed
         self._clock = clock
         self._log = PartitionLog(folder, _LOG, disk=disk, clock=clock)
         for stored in self._log.records():
             self.image.apply(decode(stored.value or b""))
 
-    def commit(self, records: Sequence[Record]) -> None:
+    async def commit(self, records: Sequence[Record]) -> None:
+        """As `write`."""
+        self.write(records)
+
+    async def catch_up(self) -> None:
+        """Nobody else writes."""
+
+    def write(self, records: Sequence[Record]) -> None:
         """Make these part of the metadata. Raises DiskError: then none of them is."""
         if not records:
             return

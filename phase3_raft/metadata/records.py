@@ -16,7 +16,8 @@ Source: KIP-500, KIP-631 (Kafka's own records have these names, and more fields)
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import msgspec
 
@@ -34,12 +35,25 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class BrokerRecord(_Record, frozen=True):
-    """A broker, and where clients reach it."""
+    """A broker, and where clients reach it.
+
+    fenced: it has not been heard of for a while, so it leads nothing and clients are not told of
+    it. incarnation: another one each time that it starts. epoch: grows with each of these.
+    """
 
     id: BrokerId
     host: str
     port: int
     rack: str | None = None
+    fenced: bool = False
+    incarnation: str = ""
+    epoch: int = 0
+
+
+class RemoveBrokerRecord(_Record, frozen=True):
+    """The broker is no part of the cluster any more."""
+
+    id: BrokerId
 
 
 class TopicRecord(_Record, frozen=True):
@@ -53,7 +67,8 @@ class PartitionRecord(_Record, frozen=True):
     """A partition of a topic, new or changed.
 
     leader: -1 if there is none. leader_epoch: grows with each change of the leader, so that one
-    that was deposed is recognised. partition_epoch: grows with each change.
+    that was deposed is recognised. partition_epoch: grows with each change. adding, removing:
+    replicas that come and go, while the partition moves.
     """
 
     topic: str
@@ -63,12 +78,20 @@ class PartitionRecord(_Record, frozen=True):
     leader: BrokerId
     leader_epoch: int
     partition_epoch: int
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
 
 
 class RemoveTopicRecord(_Record, frozen=True):
     """The topic with its partitions and settings is no more."""
 
     name: str
+
+
+class RemovedTopicsRecord(_Record, frozen=True):
+    """Ids of topics that are no more (in a snapshot, where nothing else speaks of them)."""
+
+    topic_ids: tuple[str, ...]
 
 
 class ConfigRecord(_Record, frozen=True):
@@ -89,13 +112,16 @@ class ProducerIdsRecord(_Record, frozen=True):
 
 Record = (
     BrokerRecord
+    | RemoveBrokerRecord
     | TopicRecord
     | PartitionRecord
     | RemoveTopicRecord
+    | RemovedTopicsRecord
     | ConfigRecord
     | ProducerIdsRecord
 )
 _decoder = msgspec.msgpack.Decoder(Record)
+_decoder_of_many = msgspec.msgpack.Decoder(list[Record])
 
 
 def encode(record: Record) -> bytes:
@@ -105,9 +131,24 @@ def encode(record: Record) -> bytes:
 
 def decode(data: bytes) -> Record:
     """The opposite. Raises BadRecord."""
+    record: Record = _decode(_decoder, data)
+    return record
+
+
+def encode_many(records: Sequence[Record]) -> bytes:
+    """Several, as one."""
+    return msgspec.msgpack.encode(records)
+
+
+def decode_many(data: bytes) -> list[Record]:
+    """The opposite. Raises BadRecord."""
+    records: list[Record] = _decode(_decoder_of_many, data)
+    return records
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
     try:
-        record: Record = _decoder.decode(data)
-        return record
+        return decoder.decode(data)
     except msgspec.DecodeError as error:
         raise BadRecord(
             f"{data[:60]!r} is no metadata record: {error}",

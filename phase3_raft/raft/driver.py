@@ -217,6 +217,16 @@ class RaftNode:
         self._server.transfer(to)
         self._wake()
 
+    @property
+    def leader(self) -> ServerId | None:
+        """Who leads, as far as this server knows; itself as well."""
+        return None if self.stopped.is_set() else self._server.leader
+
+    @property
+    def term(self) -> int:
+        """The latest that this server knows of."""
+        return self._server.term
+
     def status(self) -> Status:
         """How this server sees things."""
         server, log = self._server, self._server.log

@@ -22,7 +22,6 @@ with atheris.instrument_imports(include=["phase3_raft"]):
     from phase3_raft import codec, connection, dispatch, produce_messages, schemas  # noqa: F401
     from phase3_raft.broker import Broker, BrokerConfig
     from phase3_raft.handlers import APIS
-    from phase3_raft.metadata.records import BrokerRecord
 
 from craft2.clock import ManualClock
 from craft2.faulty_disk import FaultyDisk
@@ -44,7 +43,6 @@ class Target:
             small = {"segment.index.bytes": "4096"}
             config = BrokerConfig("/data", offsets_partitions=1, topic_defaults=small)
             broker = Broker(config, disk=FaultyDisk(), clock=ManualClock(), trouble=lambda _: None)
-            broker.metadata.commit([BrokerRecord(1, "localhost", 9092, None)])  # as if it served
             self._dispatch = dispatch.Dispatch(broker, APIS)
         self._count += 1
         if len(data) >= 2:

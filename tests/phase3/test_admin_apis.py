@@ -8,6 +8,7 @@ import os
 import struct
 
 import pytest
+from brokers import delete_topic, make_topic
 
 from craft2.faulty_disk import Crashed, FaultyDisk
 from craft2.record_batch import encode_values
@@ -17,11 +18,12 @@ from phase2_groups.group_messages import OffsetToCommit
 from phase2_groups.offset_records import offset_key, offset_value
 from phase2_groups.topics import MAX_PARTITIONS, create_topic, partition_count
 from phase3_raft import codec, partition_files, schemas
-from phase3_raft.broker import Broker, BrokerConfig, Refused
+from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.dispatch import Dispatch
 from phase3_raft.groups.coordinator import partition_of
 from phase3_raft.handlers import APIS
 from phase3_raft.handlers.fetch import Wanted, wait_for_bytes
+from phase3_raft.refused import Refused
 from phase3_raft.topic_config import BadConfig
 
 
@@ -63,7 +65,7 @@ def fill(broker, topic, number=0, count=3):
 def test_a_deleted_topic_is_gone_and_its_name_is_free(version):
     disk = FaultyDisk()
     broker = new_broker(disk)
-    broker.create_topic("t", 2)
+    make_topic(broker, "t", 2)
     fill(broker, "t", 0)
     fill(broker, "t", 1)
     topics = (
@@ -75,13 +77,13 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(version):
     assert [(one.name, one.error_code) for one in reply.responses] == [("t", 0), ("u", 3)]
     assert "t" not in broker.image.topics
     assert partition_count("/data", "t", disk=disk) == 0
-    broker.create_topic("t", 1)
+    make_topic(broker, "t", 1)
     assert broker.partition("t", 0).log.bounds == (0, 0)
 
 
 def test_a_topic_can_be_deleted_by_its_id():
     broker = new_broker()
-    broker.create_topic("t", 1)
+    make_topic(broker, "t", 1)
     known = ask(broker, "metadata", 11, _metadata("t")).topics[0].topic_id
     unknown = type(known)(int=99)
     topics = [{"name": None, "topic_id": known}, {"name": None, "topic_id": unknown}]
@@ -111,11 +113,11 @@ def test_a_name_that_no_topic_can_have_is_told_also_when_none_is_to_be_made(name
 def test_a_topic_is_there_with_all_its_records_or_gone_wherever_the_broker_dies():
     def life(disk):
         broker = new_broker(disk)
-        broker.create_topic("t", 2)
+        make_topic(broker, "t", 2)
         fill(broker, "t", 0)
         fill(broker, "t", 1)
         before = disk.steps
-        broker.delete_topic("t")
+        delete_topic(broker, "t")
         return before, disk.steps
 
     before, after = life(FaultyDisk())
@@ -129,18 +131,18 @@ def test_a_topic_is_there_with_all_its_records_or_gone_wherever_the_broker_dies(
             assert [again.partition("t", number).log.end_offset for number in (0, 1)] == [3, 3]
         else:
             assert partition_count("/data", "t", disk=again.disk) == 0
-            again.create_topic("t", 2)
+            make_topic(again, "t", 2)
             assert again.partition("t", 1).log.end_offset == 0
 
 
 def test_a_consumer_that_waits_is_told_that_the_topic_is_gone():
     async def work():
         broker = new_broker()
-        broker.create_topic("t", 1)
+        make_topic(broker, "t", 1)
         wanted = [Wanted("t", 0, broker.partition("t", 0), 0, 100, -1)]
         waiting = asyncio.ensure_future(wait_for_bytes(wanted, 100, 1, 30.0))
         await asyncio.sleep(0)
-        broker.delete_topic("t")
+        delete_topic(broker, "t")
         [found] = await waiting
         assert found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -150,33 +152,34 @@ def test_a_consumer_that_waits_is_told_that_the_topic_is_gone():
 def test_what_groups_committed_for_a_deleted_topic_is_forgotten():
     async def work():
         broker = new_broker()
-        broker.create_topic("t", 1)
-        broker.create_topic("u", 1)
+        make_topic(broker, "t", 1)
+        make_topic(broker, "u", 1)
         number = partition_of("g", 2)
+        make_topic(broker, "__consumer_offsets", 2)
         offsets = broker._offsets_partition(number)
         records = [
             (offset_key("g", topic, 0), offset_value(OffsetToCommit(offset=7), 1))
             for topic in ("t", "u")
         ]
         await offsets.append(records)
-        broker.delete_topic("t")
+        delete_topic(broker, "t")
         await asyncio.sleep(0)
-        assert list(broker.groups.committed("g")) == [("u", 0)]
+        assert list(await broker.groups.committed("g")) == [("u", 0)]
 
     asyncio.run(work())
 
 
 def test_the_offsets_of_groups_cannot_be_deleted():
     broker = new_broker()
-    broker._offsets_partition(0)
+    make_topic(broker, "__consumer_offsets", 2)
     with pytest.raises(Refused, match="delete groups"):
-        broker.delete_topic("__consumer_offsets")
+        delete_topic(broker, "__consumer_offsets")
 
 
 def test_folders_of_another_cluster_are_left_alone():
     disk, said = FaultyDisk(), []
     broker = new_broker(disk)
-    broker.create_topic("t", 1)
+    make_topic(broker, "t", 1)
     fill(broker, "t")
     asyncio.run(broker.close())
     for name in disk.listdir("/data/__cluster_metadata-0"):
@@ -185,7 +188,7 @@ def test_folders_of_another_cluster_are_left_alone():
     assert "t" not in again.image.topics
     assert "no topic here has the id" in said[0]
     again.new_id = lambda: "f" * 32
-    again.create_topic("t", 1)
+    make_topic(again, "t", 1)
     assert again.partition("t", 0) == ErrorCode.KAFKA_STORAGE_ERROR
     assert "belongs to a topic with the id" in said[1]
     assert disk.exists("/data/t-0/00000000000000000000.log")
@@ -214,7 +217,7 @@ def test_topics_of_phase_2_are_served_and_then_claimed(tmp_path):
 
 def test_a_topic_grows_and_does_not_shrink():
     broker = new_broker()
-    broker.create_topic("t", 2)
+    make_topic(broker, "t", 2)
 
     def grow(name, count, only=False):
         topic = {"name": name, "count": count, "assignments": None}
@@ -254,7 +257,7 @@ def alter(broker, name, *changes, kind=2, only=False):
 def test_a_topic_grows_to_as_many_partitions_as_it_may_have_and_is_there_again():
     disk = FaultyDisk()
     broker = new_broker(disk)
-    broker.create_topic("t", 1)
+    make_topic(broker, "t", 1)
     fields = {"timeout": 1000, "validate_only": False}
     topics = [{"name": "t", "count": MAX_PARTITIONS, "assignments": None}]
     reply = ask(broker, "create_partitions", 3, {"topics": topics, **fields})
@@ -268,7 +271,7 @@ def test_a_brokers_own_defaults_hold_where_a_topic_has_no_setting():
         BrokerConfig("/data", topic_defaults={"retention.ms": "5", "segment.bytes": "1000"}),
         disk=FaultyDisk(),
     )
-    broker.create_topic("t", 1, {"segment.bytes": "2000"})
+    make_topic(broker, "t", 1, {"segment.bytes": "2000"})
     resource = {"resource_type": 2, "resource_name": "t", "configuration_keys": None}
     asked = {"resources": [resource], "include_synonyms": True, "include_documentation": False}
     told = ask(broker, "describe_configs", 4, asked)
@@ -287,7 +290,7 @@ def test_defaults_that_cannot_be_are_refused_at_once():
 
 def test_a_setting_is_changed_described_and_taken_back():
     broker = new_broker()
-    broker.create_topic("t", 1, {"retention.ms": "1000"})
+    make_topic(broker, "t", 1, {"retention.ms": "1000"})
     partition = broker.partition("t", 0)
     assert alter(broker, "t", ("max.message.bytes", 0, "100"), ("retention.ms", 1, None)) == 0
     [largest] = describe(broker, "t", keys=["max.message.bytes"]).configs
@@ -314,7 +317,7 @@ def test_a_setting_is_changed_described_and_taken_back():
 )
 def test_a_change_that_cannot_be_is_refused_and_changes_nothing(name, change, error):
     broker = new_broker()
-    broker.create_topic("t", 1)
+    make_topic(broker, "t", 1)
     assert alter(broker, name, ("segment.bytes", 0, "1000"), change) == error
     assert broker.image.topics["t"].config == {}
 
@@ -334,7 +337,7 @@ def test_a_brokers_settings_are_described_and_not_changed():
 
 def test_records_are_deleted_up_to_an_offset():
     broker = new_broker()
-    broker.create_topic("t", 1)
+    make_topic(broker, "t", 1)
     fill(broker, "t")
     fill(broker, "t")
 
@@ -353,7 +356,7 @@ def test_records_are_deleted_up_to_an_offset():
 
 def test_where_an_epoch_ended():
     broker = new_broker()
-    broker.create_topic("t", 1)
+    make_topic(broker, "t", 1)
     fill(broker, "t")
 
     def find(topic, epoch, current=-1):
@@ -370,7 +373,7 @@ def test_where_an_epoch_ended():
 
 def test_a_group_forgets_the_offsets_it_is_told_to():
     broker = new_broker()
-    broker.create_topic("t", 2)
+    make_topic(broker, "t", 2)
     committed = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""}
     partitions = [
         {"partition_index": number, "committed_offset": 5, "committed_metadata": None}
@@ -384,7 +387,7 @@ def test_a_group_forgets_the_offsets_it_is_told_to():
     )
     fields = {"group_id": "g", "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}]}
     assert ask(broker, "offset_delete", 0, fields).error_code == 0
-    assert list(broker.groups.committed("g")) == [("t", 1)]
+    assert list(asyncio.run(broker.groups.committed("g"))) == [("t", 1)]
     missing = ask(broker, "offset_delete", 0, fields | {"group_id": "nobody"})
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 

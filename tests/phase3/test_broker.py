@@ -7,6 +7,7 @@ import doctest
 import struct
 
 import pytest
+from brokers import make_topic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from craft2.record_batch import decode, encode_values, iter_headers
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.topics import create_topic
 from phase3_raft import connection, schemas, topic_config
-from phase3_raft.broker import Broker, BrokerConfig, Refused
+from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.codec import BadMessage
 from phase3_raft.connection import Frames
 from phase3_raft.dispatch import Dispatch
@@ -26,6 +27,7 @@ from phase3_raft.handlers import APIS
 from phase3_raft.handlers.fetch import Wanted, look, wait_for_bytes
 from phase3_raft.local_broker import LocalBroker
 from phase3_raft.metadata import image, records
+from phase3_raft.refused import Refused
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def found_bytes(found):
 )
 def test_a_fetch_keeps_to_its_limits_but_for_one_batch(counts, max_bytes, partition_bytes):
     broker = Broker(BrokerConfig("data"), disk=FaultyDisk())
-    broker.create_topic("t", len(counts))
+    make_topic(broker, "t", len(counts))
     for number, batches in enumerate(counts):
         for count in batches:
             broker.partition("t", number).append(values(count))
@@ -138,7 +140,7 @@ def test_a_fetch_keeps_to_its_limits_but_for_one_batch(counts, max_bytes, partit
 
 
 def test_a_long_poll_is_woken_by_an_append_wherever_that_comes(broker):
-    broker.create_topic("t", 2)
+    make_topic(broker, "t", 2)
 
     async def poll_while(appends):
         asked = wanted(broker, [broker.partition("t", n).log.end_offset for n in range(2)])
@@ -155,7 +157,7 @@ def test_a_long_poll_is_woken_by_an_append_wherever_that_comes(broker):
 
 
 def test_a_long_poll_ends_with_nothing_when_its_time_is_over(broker):
-    broker.create_topic("t", 1)
+    make_topic(broker, "t", 1)
     found = broker.runner.run(wait_for_bytes(wanted(broker, [0]), 10**6, 1, 0.01))
     assert found_bytes(found) == [0]
 
@@ -172,7 +174,7 @@ def test_a_long_poll_ends_with_nothing_when_its_time_is_over(broker):
     ],
 )
 def test_a_fetch_of_what_cannot_be_has_kafkas_error(broker, topic, number, offset, epoch, error):
-    broker.create_topic("t", 1)
+    make_topic(broker, "t", 1)
     broker.partition("t", 0).append(values(1))
     [found] = look(
         [Wanted(topic, number, broker.partition(topic, number), offset, 100, epoch)], 100
@@ -181,7 +183,7 @@ def test_a_fetch_of_what_cannot_be_has_kafkas_error(broker, topic, number, offse
 
 
 def test_the_broker_stamps_records_if_the_topic_says_so(broker):
-    broker.create_topic("t", 1, {"message.timestamp.type": "LogAppendTime"})
+    make_topic(broker, "t", 1, {"message.timestamp.type": "LogAppendTime"})
     partition = broker.partition("t", 0)
     result, stamped = partition.append(values(1))
     [record] = decode(partition.read(0, 1_000).read())
@@ -192,7 +194,7 @@ def test_the_broker_stamps_records_if_the_topic_says_so(broker):
 def test_what_must_be_flushed_shares_a_sync(tmp_path):
     async def work():
         broker = Broker(BrokerConfig(str(tmp_path)))
-        broker.create_topic("t", 1, {"flush.messages": "1"})
+        make_topic(broker, "t", 1, {"flush.messages": "1"})
         partition = broker.partition("t", 0)
         for _ in range(3):
             partition.append(values(1))
@@ -213,19 +215,22 @@ def test_topics_settings_and_producer_ids_outlive_the_broker(tmp_path):
     async def life(work):
         broker = Broker(BrokerConfig(str(tmp_path)))
         try:
-            return work(broker)
+            return await work(broker)
         finally:
             await broker.close()
 
-    asyncio.run(life(lambda broker: broker.create_topic("t", 3, {"retention.ms": "1000"})))
+    async def make(broker):
+        await broker.topics.create("t", 3, config={"retention.ms": "1000"})
+
+    asyncio.run(life(make))
     first = asyncio.run(life(Broker.new_producer_id))
 
-    def look_again(broker):
+    async def look_again(broker):
         assert len(broker.image.topics["t"].partitions) == 3
         assert broker.partition("t", 0).config.number("retention.ms") == 1000
-        assert broker.new_producer_id() > first
+        assert await broker.new_producer_id() > first
         with pytest.raises(Refused, match="exists already"):
-            broker.create_topic("t", 1)
+            make_topic(broker, "t", 1)
 
     asyncio.run(life(look_again))
 
@@ -279,7 +284,7 @@ def test_a_directory_in_use_is_told_in_one_line(tmp_path):
 
 
 def test_batches_in_a_reply_are_those_of_the_log(broker):
-    broker.create_topic("t", 1)
+    make_topic(broker, "t", 1)
     for count in (3, 2):
         broker.partition("t", 0).append(values(count))
     [found] = look(wanted(broker, [0]), 10**6)
@@ -291,14 +296,14 @@ def test_batches_in_a_reply_are_those_of_the_log(broker):
 
 def test_old_segments_are_deleted_and_a_partition_nobody_uses_is_left_closed(broker):
     config = {"segment.bytes": "1000", "retention.bytes": "2000"}
-    broker.create_topic("t", 2, config)
+    make_topic(broker, "t", 2, config)
     for _ in range(20):
         broker.partition("t", 0).append(values(5))
-    broker.runner.run(broker.apply_retention())
+    broker.runner.run(broker.partitions.apply_retention())
     log = broker.partition("t", 0).log
     assert log.log_start > 0
     assert log.size < 4_000
-    assert ("t", 1) not in broker._partitions
+    assert ("t", 1) not in dict(broker.partitions.all())
 
 
 def test_a_group_that_was_only_asked_for_is_not_kept(broker):
@@ -329,7 +334,7 @@ def test_a_stopping_broker_answers_what_is_due_and_leaves_what_waits(tmp_path):
             BrokerConfig(str(tmp_path), listen=Address("127.0.0.1", 0)), trouble=said.append
         )
         address = await broker.open()
-        broker.create_topic("t", 1, {"flush.messages": "1"})
+        make_topic(broker, "t", 1, {"flush.messages": "1"})
         partition = broker.partition("t", 0)
         released = asyncio.Event()
         flushed = partition.flushed

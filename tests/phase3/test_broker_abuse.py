@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 
 import psutil
 import pytest
+from brokers import make_topic
 
 from craft2.faulty_disk import FaultyDisk
 from craft2.net import Address, parse_address, raise_file_limit
@@ -90,7 +91,7 @@ def fetch(topic, size):
     return framed(1, 11, schemas.encode("fetch", 11, fields, "request"))
 
 
-def make_topic(broker, name):
+def ask_for_topic(broker, name):
     topics = {"topics": [{"name": name}], "allow_auto_topic_creation": True}
     with connect(broker) as connection:
         connection.sendall(framed(3, 4, schemas.encode("metadata", 4, topics, "request")))
@@ -132,7 +133,7 @@ def test_what_is_no_request_closes_its_connection_with_a_line(broker, piece):
 
 def test_random_and_mutated_frames_harm_nobody(broker):
     chance = random.Random(1)
-    make_topic(broker, "fuzz")
+    ask_for_topic(broker, "fuzz")
     good = [produce("fuzz", encode_values([b"x"])), fetch("fuzz", 1000), framed(18, 3, b"\0\1\1\0")]
     for _ in range(300):
         frame = bytearray(chance.choice(good))
@@ -157,7 +158,7 @@ def test_half_a_request_takes_no_memory_for_the_other_half(broker):
 
 
 def test_a_client_that_never_reads_waits_by_itself(broker):
-    make_topic(broker, "large")
+    ask_for_topic(broker, "large")
     with connect(broker) as connection:
         for _ in range(40):
             connection.sendall(produce("large", encode_values([os.urandom(900_000)])))
@@ -173,7 +174,7 @@ def test_a_client_that_never_reads_waits_by_itself(broker):
 
 
 def test_a_bomb_is_kept_as_it_came(broker):
-    make_topic(broker, "bomb")
+    ask_for_topic(broker, "bomb")
     before = memory(broker)
     bomb = encode_values([b"\0" * (200 * MB)], codec="gzip")
     assert len(bomb) < MB
@@ -236,7 +237,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing():
     async def work():
         disk = FaultyDisk()
         broker = Broker(BrokerConfig("/data", listen=Address("127.0.0.1", 0)), disk=disk)
-        broker.create_topic("t", 1)
+        make_topic(broker, "t", 1)
         dispatch = Dispatch(broker, APIS)
 
         async def send():

@@ -45,7 +45,7 @@ def written(version, acks, topics, transactional_id=None):
 @given(VERSIONS, st.integers(-(2**15), 2**15 - 1), TOPICS, st.none() | NAMES)
 def test_a_request_is_read_as_the_schema_says(version, acks, topics, transactional_id):
     data = b"head" + written(version, acks, topics, transactional_id)
-    assert read_request(version, data, 4) == (acks, topics)
+    assert read_request(version, data, 4) == (acks, 1, topics)
 
 
 @given(VERSIONS, st.lists(st.tuples(NAMES, st.lists(ANSWERS, max_size=3)), max_size=3))

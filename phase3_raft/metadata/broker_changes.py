@@ -1,0 +1,189 @@
+"""What becomes of the metadata when a broker comes, goes, or a partition's replicas change.
+
+Functions of the image, as in `topic_changes`. The rules that keep acknowledged records:
+
+    a leader comes from the ISR   only its members have all that was acknowledged; if none of them
+                                  is there, there is no leader (unless the topic allows an unclean
+                                  one, and so the loss)
+    the last one stays            a broker that goes leaves the ISR, but not if nobody else is in it
+    epochs                        a new leader has a new leader epoch; whoever speaks of an older
+                                  partition epoch does not know the latest, and is refused
+
+Source: Kafka's `ReplicationControlManager`, `PartitionChangeBuilder`; KIP-841 (fenced brokers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from msgspec.structs import replace
+
+from phase2_groups.error_codes import ErrorCode
+from phase3_raft.metadata.image import Image
+from phase3_raft.metadata.records import BrokerId, BrokerRecord, PartitionRecord, Record
+from phase3_raft.topic_config import TopicConfig
+
+NOBODY = -1
+
+
+def fence(image: Image, broker: BrokerId) -> list[Record]:
+    """The broker is not there any more: others lead what it led."""
+    about = image.brokers.get(broker)
+    if about is None or about.fenced:
+        return []
+    live = set(image.live()) - {broker}
+    return [replace(about, fenced=True), *_without(image, broker, live)]
+
+
+def unfence(image: Image, broker: BrokerId) -> list[Record]:
+    """It is there: it can lead what nobody leads."""
+    about = image.brokers.get(broker)
+    if about is None or not about.fenced:
+        return []
+    live = {*image.live(), broker}
+    changes = [replace(about, fenced=False)]
+    return [*changes, *(new for one in image.partitions() if (new := _led(image, one, live)))]
+
+
+def register(image: Image, broker: BrokerRecord) -> list[Record]:
+    """A broker has been started; it is fenced until it says that it has caught up."""
+    before = image.brokers.get(broker.id)
+    epoch = image.version + 1
+    changed = replace(broker, fenced=True, epoch=epoch)
+    if before is None or before.fenced:
+        return [changed]
+    live = set(image.live()) - {broker.id}
+    return [changed, *_without(image, broker.id, live)]
+
+
+def shut_down(image: Image, broker: BrokerId) -> list[Record]:
+    """It is about to go: where others can lead they do already when it does (controlled
+    shutdown)."""
+    live = set(image.live()) - {broker}
+    return _without(image, broker, live, only_if_others=True)
+
+
+def _without(
+    image: Image, broker: BrokerId, live: Collection[BrokerId], *, only_if_others: bool = False
+) -> list[Record]:
+    changes: list[Record] = []
+    for one in image.partitions():
+        if broker not in one.isr or (only_if_others and not set(one.isr) & set(live)):
+            continue
+        isr = tuple(who for who in one.isr if who != broker) or one.isr
+        new = _led(image, replace(one, isr=isr), live)
+        if new is not None:
+            changes.append(new)
+        elif isr != one.isr:
+            changes.append(replace(one, isr=isr, partition_epoch=one.partition_epoch + 1))
+    return changes
+
+
+def _led(
+    image: Image, one: PartitionRecord, live: Collection[BrokerId], *, preferred: bool = False
+) -> PartitionRecord | None:
+    """The partition with another leader, if it needs one (or would rather have one)."""
+    able = [who for who in one.replicas if who in live and who in one.isr]
+    if one.leader in able and (not preferred or one.leader == able[0]):
+        return None
+    isr = one.isr
+    leader = able[0] if able else NOBODY
+    if leader == NOBODY and _may_lose(image, one.topic):
+        left = [who for who in one.replicas if who in live]
+        if left:
+            leader, isr = left[0], (left[0],)
+    if leader == one.leader and isr == one.isr:
+        return None
+    return replace(
+        one,
+        leader=leader,
+        isr=isr,
+        leader_epoch=one.leader_epoch + 1,
+        partition_epoch=one.partition_epoch + 1,
+    )
+
+
+def _may_lose(image: Image, topic: str) -> bool:
+    return TopicConfig(image.topics[topic].config)["unclean.leader.election.enable"] == "true"
+
+
+def prefer(
+    image: Image, partitions: Sequence[tuple[str, int]] | None = None, *, unclean: bool = False
+) -> list[PartitionRecord]:
+    """The first replica leads again where it can. partitions: these, or all."""
+    live = image.live()
+    found = []
+    for one in image.partitions():
+        if partitions is None or (one.topic, one.partition) in partitions:
+            new = _led(image, one, live, preferred=True)
+            if new is not None:
+                found.append(new)
+    return found
+
+
+def change_isr(
+    image: Image,
+    broker: BrokerId,
+    topic: str,
+    number: int,
+    leader_epoch: int,
+    partition_epoch: int,
+    isr: Sequence[BrokerId],
+) -> PartitionRecord | ErrorCode:
+    """A leader says who is in sync: the partition as it is then, or why not."""
+    one = image.partition(topic, number)
+    if one is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if one.leader != broker or one.leader_epoch != leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if one.partition_epoch != partition_epoch:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    if broker not in isr or not set(isr) <= set(one.replicas):
+        return ErrorCode.INVALID_REQUEST
+    live = image.live()
+    if any(who not in live for who in isr if who not in one.isr):
+        return ErrorCode.INELIGIBLE_REPLICA
+    ordered = tuple(who for who in one.replicas if who in isr)
+    return _next(image, _moved(replace(one, isr=ordered)))
+
+
+def move(
+    image: Image, topic: str, number: int, target: Sequence[BrokerId] | None
+) -> PartitionRecord | ErrorCode:
+    """Let a partition move to other brokers; None: call a move off."""
+    one = image.partition(topic, number)
+    if one is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if target is None:
+        if not (one.adding or one.removing):
+            return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        kept = tuple(who for who in one.replicas if who not in one.adding)
+        isr = tuple(who for who in one.isr if who in kept)
+        if not isr:  # only a replica that was to be new has everything
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        return _next(image, replace(one, replicas=kept, isr=isr, adding=(), removing=()))
+    wanted = tuple(target)
+    if not wanted or len(set(wanted)) < len(wanted) or not set(wanted) <= set(image.brokers):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    now = tuple(who for who in one.replicas if who not in one.adding)
+    both = (*wanted, *(who for who in now if who not in wanted))
+    adding = tuple(who for who in wanted if who not in now)
+    removing = tuple(who for who in now if who not in wanted)
+    isr = tuple(who for who in both if who in one.isr)
+    if not isr:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    changed = replace(one, replicas=both, isr=isr, adding=adding, removing=removing)
+    return _next(image, _moved(changed))
+
+
+def _moved(one: PartitionRecord) -> PartitionRecord:
+    """With the replicas that it was to have, once all of these are in sync."""
+    wanted = tuple(who for who in one.replicas if who not in one.removing)
+    if not (one.adding or one.removing) or not set(wanted) <= set(one.isr):
+        return one
+    isr = tuple(who for who in wanted if who in one.isr)
+    return replace(one, replicas=wanted, isr=isr, adding=(), removing=())
+
+
+def _next(image: Image, one: PartitionRecord) -> PartitionRecord:
+    return _led(image, one, image.live()) or replace(one, partition_epoch=one.partition_epoch + 1)

@@ -1,0 +1,185 @@
+"""The controller: decides what becomes of the metadata, and has it committed.
+
+A decision is a function of the image (`topic_changes`, `broker_changes`). Two decisions must not be
+made from one image, or both may give the same partition a leader; so one waits for the other. In a
+cluster the broker whose Raft server leads is the controller. Its decisions are committed by the
+quorum in its term or not at all: one that leads no more, and does not know it, changes nothing.
+
+Brokers say several times a second that they are there. One that has not for `session_ms` is
+*fenced*: others lead its partitions. One that is silent for `doubt_ms` is called: if nobody accepts
+connections where it was, its process is gone, and there is nothing to wait for.
+
+Source: Kafka's `QuorumController`, `ClusterControlManager`; KIP-631.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from craft2.clock import Clock
+from craft2.net import Address
+from phase2_groups.error_codes import ErrorCode
+from phase3_raft.metadata import broker_changes
+from phase3_raft.metadata.image import Image
+from phase3_raft.metadata.records import BrokerId, BrokerRecord, ProducerIdsRecord, Record
+from phase3_raft.refused import Refused
+
+PRODUCER_IDS = 1_000  # given to a broker at a time
+Decide = Callable[[Image], Sequence[Record]]
+
+
+class Metadata(Protocol):
+    """Who commits records: a log of one broker (`metadata_log`), or a quorum (`quorum`)."""
+
+    image: Image
+
+    @property
+    def controller(self) -> BrokerId | None: ...
+
+    @property
+    def term(self) -> int: ...
+
+    async def commit(self, records: Sequence[Record]) -> None: ...
+
+    async def catch_up(self) -> None: ...
+
+
+class Controller:
+    """See the module. Every broker has one; it decides only where Raft leads.
+
+    accepts: whether somebody accepts connections at an address; False only if that is certain.
+    """
+
+    def __init__(
+        self,
+        me: BrokerId,
+        metadata: Metadata,
+        clock: Clock,
+        *,
+        session_ms: int,
+        doubt_ms: int,
+        accepts: Callable[[Address], Awaitable[bool]],
+        trouble: Callable[[str], object],
+    ) -> None:
+        self.me, self.metadata = me, metadata
+        self._clock, self._accepts, self._trouble = clock, accepts, trouble
+        self._session_ms, self._doubt_ms = session_ms, doubt_ms
+        self._turn = asyncio.Lock()
+        self._heard_ms: dict[BrokerId, int] = {}
+        self._term = -1
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
+        return self.metadata.controller == self.me
+
+    async def change(self, decide: Decide) -> Sequence[Record]:
+        """Commit what `decide` makes of the image; returns it.
+
+        Raises Refused: NOT_CONTROLLER if another broker is, and what `decide` raises.
+        """
+        async with self._turn:
+            await self._begin_term()
+            records = decide(self.metadata.image)
+            await self.metadata.commit(records)
+            return records
+
+    async def _begin_term(self) -> None:
+        """A new controller knows all that was committed before it decides anything."""
+        if not self.is_here:
+            raise Refused.because(
+                ErrorCode.NOT_CONTROLLER,
+                f"broker {self.me} is not the controller",
+                f"ask broker {self.metadata.controller}",
+            )
+        term = self.metadata.term
+        if term != self._term:
+            await self.metadata.catch_up()
+            doubtful = self._now_ms() - self._doubt_ms
+            self._heard_ms = dict.fromkeys(self.metadata.image.live(), doubtful)
+            self._term = term
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
+
+    # Brokers.
+
+    async def register(self, broker: BrokerRecord) -> int:
+        """A broker has started; returns its epoch. Raises Refused: another one has this number."""
+
+        def decide(image: Image) -> Sequence[Record]:
+            before = image.brokers.get(broker.id)
+            if before is not None and before.incarnation == broker.incarnation:
+                return []  # it has asked before, and the reply was lost
+            if before is not None and not before.fenced and self._is_heard(broker.id):
+                raise Refused.because(
+                    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                    f"broker {broker.id} runs already, at {before.host}:{before.port}",
+                    "start this one with another --broker-id, or end that one and wait a moment",
+                )
+            return broker_changes.register(image, broker)
+
+        await self.change(decide)
+        return self.metadata.image.brokers[broker.id].epoch
+
+    def _is_heard(self, broker: BrokerId) -> bool:
+        return self._now_ms() - self._heard_ms.get(broker, -self._session_ms) < self._session_ms
+
+    async def heartbeat(self, broker: BrokerId, epoch: int, version: int, *, leaving: bool) -> bool:
+        """A broker is there, and knows the metadata up to `version`; returns whether it is fenced.
+
+        leaving: it would like to go; when nothing is led by it any more it may. Raises Refused.
+        """
+        async with self._turn:
+            await self._begin_term()
+        image = self.metadata.image
+        about = image.brokers.get(broker)
+        if about is None or about.epoch != epoch:
+            raise Refused.because(
+                ErrorCode.STALE_BROKER_EPOCH, f"broker {broker} is not registered with {epoch}"
+            )
+        self._heard_ms[broker] = self._now_ms()
+        if leaving:
+            await self.change(lambda image: broker_changes.shut_down(image, broker))
+        elif about.fenced and version >= about.epoch:
+            await self.change(lambda image: broker_changes.unfence(image, broker))
+        return image.brokers[broker].fenced
+
+    async def fence(self, broker: BrokerId, why: str) -> None:
+        """It is not there any more. Raises Refused."""
+        if await self.change(lambda image: broker_changes.fence(image, broker)):
+            self._trouble(f"broker {broker} is fenced: {why}")
+
+    async def look_after(self) -> None:
+        """Fence who was not heard of; to be called every `heartbeat_ms`."""
+        if not self.is_here:
+            return
+        try:
+            async with self._turn:
+                await self._begin_term()
+            for broker in self.metadata.image.live():
+                if broker != self.me:
+                    await self._look_after(broker)
+        except Refused:
+            pass  # another one is the controller by now
+
+    async def _look_after(self, broker: BrokerId) -> None:
+        silent_ms = self._now_ms() - self._heard_ms.setdefault(broker, self._now_ms())
+        if silent_ms > self._session_ms:
+            await self.fence(broker, f"it was not heard of for {silent_ms} ms")
+        elif silent_ms > self._doubt_ms:
+            about = self.metadata.image.brokers[broker]
+            if not await self._accepts(Address(about.host, about.port)):
+                await self.fence(broker, f"nobody listens at {about.host}:{about.port} any more")
+
+    # What brokers ask for.
+
+    async def producer_ids(self) -> range:
+        """Ids that nobody else gets. Raises Refused."""
+        [record] = await self.change(
+            lambda image: [ProducerIdsRecord(image.next_producer_id + PRODUCER_IDS)]
+        )
+        assert isinstance(record, ProducerIdsRecord)
+        return range(record.next_id - PRODUCER_IDS, record.next_id)

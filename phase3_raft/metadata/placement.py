@@ -1,0 +1,46 @@
+"""Which brokers keep a new partition: spread over brokers and racks, its leaders too.
+
+Brokers are put in an order in which neighbours are of different racks; partition after partition
+starts one further, so each broker leads as many as the others, and has as many replicas.
+
+>>> [place(number, 2, {1: None, 2: None, 3: None}) for number in range(3)]
+[(1, 2), (2, 3), (3, 1)]
+>>> place(0, 2, {1: "a", 2: "a", 3: "b"})
+(1, 3)
+
+Source: Kafka's `StripedReplicaPlacer`; KIP-36 (racks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import zip_longest
+
+BrokerId = int
+
+
+def place(number: int, replicas: int, racks: Mapping[BrokerId, str | None]) -> tuple[BrokerId, ...]:
+    """The replicas of partition `number`, its leader first. racks: the brokers there are, which
+    are as many as `replicas` at least."""
+    by_rack: dict[str | None, list[BrokerId]] = {}
+    for broker in sorted(racks):
+        by_rack.setdefault(racks[broker], []).append(broker)
+    striped = [one for row in zip_longest(*by_rack.values()) for one in row if one is not None]
+    count = len(striped)
+    first = number % count
+    # After each round the followers move on as well: the same two would be together for ever.
+    shift = number // count % max(1, count - 1)
+    others = [striped[(first + 1 + (shift + n) % (count - 1)) % count] for n in range(count - 1)]
+    return _spread([striped[first], *others], replicas, racks)
+
+
+def _spread(
+    order: list[BrokerId], replicas: int, racks: Mapping[BrokerId, str | None]
+) -> tuple[BrokerId, ...]:
+    """The first ones of the order, but none of a rack that has one while another rack has none."""
+    chosen: list[BrokerId] = []
+    while len(chosen) < replicas:
+        left = [one for one in order if one not in chosen]
+        used = [racks[one] for one in chosen]
+        chosen.append(min(left, key=lambda one: used.count(racks[one])))
+    return tuple(chosen)

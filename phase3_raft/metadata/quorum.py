@@ -1,0 +1,155 @@
+"""The metadata of a cluster: the records that a single broker writes to a log, committed by Raft.
+
+Every broker has a Raft server. What a majority has on disk is committed, and applied everywhere in
+the same order, so all brokers come to know the same; the one whose Raft server leads decides what
+is proposed (`controller`). Snapshots of the image keep the log short.
+
+Source: KIP-500, KIP-595, KIP-630.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from craft2.clock import Clock
+from craft2.disk import Disk
+from craft2.events import Emitter
+from craft2.net import Address, Net
+from phase2_groups.error_codes import ErrorCode
+from phase3_raft.metadata.image import Image
+from phase3_raft.metadata.records import BrokerId, Record, decode_many, encode_many
+from phase3_raft.raft.application import Busy, NodeConfig, OutcomeUnknown, Stopped
+from phase3_raft.raft.driver import RaftNode
+from phase3_raft.raft.messages import Members
+from phase3_raft.raft.state import NotLeader, RaftConfig
+from phase3_raft.raft.storage import RaftStorage
+from phase3_raft.refused import Refused
+
+FOLDER = "__raft"
+Changed = Callable[[Sequence[Record]], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuorumConfig:
+    """The Raft servers of a cluster.
+
+    cluster: its name; who has another one is not listened to. voters: their addresses, the same for
+    all brokers, this one's among them. listen: where this one's server listens, if not there.
+    """
+
+    cluster: str
+    voters: Mapping[BrokerId, Address]
+    listen: Address | None = None
+    raft: RaftConfig = field(default_factory=RaftConfig)
+    compact_every: int = 10_000
+
+
+class _Machine:
+    """The image, as what Raft replicates."""
+
+    def __init__(self, image: Image, changed: Changed) -> None:
+        self.image, self._changed = image, changed
+
+    def apply(self, command: bytes) -> None:
+        records = decode_many(command)
+        for record in records:
+            self.image.apply(record)
+        self._changed(records)
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode((self.image.version, encode_many(self.image.records())))
+
+    def restore(self, data: bytes) -> None:
+        version, encoded = msgspec.msgpack.decode(data, type=tuple[int, bytes])
+        self.image.clear()
+        records = decode_many(encoded)
+        for record in records:
+            self.image.apply(record)
+        self.image.version = version
+        self._changed(records)
+
+
+class Quorum:
+    """See the module. changed: called with records after they are applied, on every broker."""
+
+    def __init__(
+        self,
+        me: BrokerId,
+        data_dir: str,
+        config: QuorumConfig,
+        changed: Changed,
+        *,
+        disk: Disk,
+        clock: Clock,
+        net: Net,
+        events: Emitter | None = None,
+        chance: Callable[[], float],
+    ) -> None:
+        """Raises RaftError for a folder of another cluster or broker."""
+        self.image = Image()
+        members = Members(voters=tuple(sorted(config.voters)))
+        storage = RaftStorage(
+            os.path.join(data_dir, FOLDER), config.cluster, me, members, disk=disk, clock=clock
+        )
+        node = NodeConfig(
+            cluster=config.cluster,
+            server_id=me,
+            listen=config.listen or config.voters[me],
+            peers=config.voters,
+            raft=config.raft,
+            compact_every=config.compact_every,
+        )
+        self.node = RaftNode(
+            node,
+            _Machine(self.image, changed),
+            storage,
+            net=net,
+            events=events,
+            chance=chance,
+        )
+
+    async def open(self) -> None:
+        """Read the disk, listen, take part. Raises NetError, RaftError, DiskError."""
+        await self.node.start()
+
+    @property
+    def controller(self) -> BrokerId | None:
+        """Who leads, as far as this broker knows."""
+        return self.node.leader
+
+    @property
+    def term(self) -> int:
+        """Of Raft: another one, another controller."""
+        return self.node.term
+
+    async def commit(self, records: Sequence[Record]) -> None:
+        """Have these committed, all or none, and applied here. Raises Refused.
+
+        NOT_CONTROLLER: nothing has happened. REQUEST_TIMED_OUT: it may have, or will.
+        """
+        if not records:
+            return
+        try:
+            await self.node.propose(encode_many(records))
+        except (NotLeader, Busy) as error:
+            raise Refused.because(ErrorCode.NOT_CONTROLLER, error.problem, error.fix) from error
+        except (OutcomeUnknown, Stopped) as error:
+            raise Refused.because(ErrorCode.REQUEST_TIMED_OUT, error.problem, error.fix) from error
+
+    async def catch_up(self) -> None:
+        """Wait until this broker, which leads, has applied all that was committed before.
+
+        Raises Refused.
+        """
+        try:
+            await self.node.read()
+        except (NotLeader, Stopped) as error:
+            raise Refused.because(ErrorCode.NOT_CONTROLLER, error.problem, error.fix) from error
+
+    def close(self) -> None:
+        """Stop."""
+        self.node.stop()

@@ -1,0 +1,151 @@
+"""What becomes of the metadata when somebody asks for a topic to be made, grown, set or deleted.
+
+Functions of the image: they return the records to commit, or raise `Refused`, and change nothing
+themselves. So whoever commits them, one broker or a quorum, decides the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from phase2_groups.error_codes import ErrorCode
+from phase2_groups.topics import MAX_PARTITIONS, TopicError, check_topic
+from phase3_raft.groups.coordinator import OFFSETS_TOPIC
+from phase3_raft.metadata.image import Image, TopicImage
+from phase3_raft.metadata.placement import place
+from phase3_raft.metadata.records import (
+    BrokerId,
+    ConfigRecord,
+    PartitionRecord,
+    Record,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from phase3_raft.refused import Refused
+from phase3_raft.topic_config import TopicConfig, setting
+
+Assignment = Sequence[Sequence[BrokerId]]  # the replicas of each partition
+
+
+def existing(image: Image, name: str) -> TopicImage:
+    """A topic. Raises Refused if there is none."""
+    found = image.topics.get(name)
+    if found is None:
+        raise Refused.because(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}", "create it"
+        )
+    return found
+
+
+def create(
+    image: Image,
+    name: str,
+    topic_id: str,
+    partitions: int,
+    replicas: int,
+    config: Mapping[str, str],
+    assignment: Assignment | None = None,
+) -> list[Record]:
+    """A new topic. assignment: in place of `partitions` and `replicas`.
+
+    Raises Refused, BadConfig.
+    """
+    try:
+        check_topic(name)
+    except TopicError as error:
+        raise Refused.because(ErrorCode.INVALID_TOPIC_EXCEPTION, error.problem, error.fix) from None
+    if name in image.topics:
+        raise Refused.because(
+            ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already", "use it"
+        )
+    count = len(assignment) if assignment is not None else partitions
+    if not 1 <= count <= MAX_PARTITIONS:
+        raise Refused.because(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {name!r} cannot have {count} partitions",
+            f"give a number from 1 to {MAX_PARTITIONS}",
+        )
+    TopicConfig.of(config)
+    records: list[Record] = [TopicRecord(name, topic_id)]
+    records += _partitions(image, name, 0, count, replicas, assignment)
+    records += [ConfigRecord("topic", name, *item) for item in config.items()]
+    return records
+
+
+def grow(
+    image: Image, name: str, partitions: int, assignment: Assignment | None = None
+) -> list[Record]:
+    """More partitions, `partitions` in all. Raises Refused."""
+    there = existing(image, name).partitions
+    if not len(there) < partitions <= MAX_PARTITIONS or name == OFFSETS_TOPIC:
+        raise Refused.because(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {name!r} has {len(there)} partitions and cannot have {partitions}",
+            f"give a number from {len(there) + 1} to {MAX_PARTITIONS}"
+            if name != OFFSETS_TOPIC
+            else "groups are found by this number",
+        )
+    new = partitions - len(there)
+    if assignment is not None and len(assignment) != new:
+        raise _bad_assignment(f"{len(assignment)} assignments for {new} new partitions")
+    replicas = len(there[0].replicas)
+    return _partitions(image, name, len(there), new, replicas, assignment)
+
+
+def delete(image: Image, name: str) -> list[Record]:
+    """No such topic any more. Raises Refused."""
+    existing(image, name)
+    if name == OFFSETS_TOPIC:
+        raise Refused.because(
+            ErrorCode.INVALID_REQUEST,
+            f"{name} is where groups keep their offsets",
+            "delete groups, not this topic",
+        )
+    return [RemoveTopicRecord(name)]
+
+
+def configure(image: Image, name: str, changes: Mapping[str, str | None]) -> list[Record]:
+    """Other settings; None: the default. Raises Refused, BadConfig."""
+    existing(image, name)
+    TopicConfig.of({key: value for key, value in changes.items() if value is not None})
+    for key in changes:
+        setting(key)
+    return [ConfigRecord("topic", name, *item) for item in changes.items()]
+
+
+def _partitions(
+    image: Image, name: str, first: int, count: int, replicas: int, assignment: Assignment | None
+) -> list[Record]:
+    racks = {one: image.brokers[one].rack for one in image.live()}
+    if assignment is not None:
+        chosen = [tuple(one) for one in assignment]
+        for one in chosen:
+            if not one or len(set(one)) < len(one) or not set(one) <= set(image.brokers):
+                raise _bad_assignment(f"the replicas {list(one)}, brokers {sorted(image.brokers)}")
+        if len({len(one) for one in chosen}) > 1:
+            raise _bad_assignment("partitions with different numbers of replicas")
+    elif not 1 <= replicas <= len(racks):
+        raise Refused.because(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {replicas}, and the brokers that can be used are {sorted(racks)}",
+            f"give a number from 1 to {len(racks)}" if racks else "wait until a broker is there",
+        )
+    else:
+        chosen = [place(first + number, replicas, racks) for number in range(count)]
+    return [_new_partition(name, first + n, one, racks) for n, one in enumerate(chosen)]
+
+
+def _new_partition(
+    name: str, number: int, replicas: tuple[BrokerId, ...], live: Mapping[BrokerId, object]
+) -> PartitionRecord:
+    """Nothing is in it yet, so every replica that is there is in sync."""
+    isr = tuple(one for one in replicas if one in live) or replicas
+    return PartitionRecord(name, number, replicas, isr, isr[0] if isr[0] in live else -1, 0, 0)
+
+
+def _bad_assignment(what: str) -> Refused:
+    return Refused.because(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        what,
+        "name brokers that there are, each once, as many for every new partition",
+    )

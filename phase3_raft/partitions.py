@@ -1,0 +1,196 @@
+"""The partitions that a broker has: those that the metadata give it, as logs in its directory.
+
+A partition is opened when it is used for the first time, or at once if this broker follows its
+leader. When the metadata change, those that are open change with them, and the files of topics that
+are no more go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from craft2.clock import Clock
+from craft2.disk import Disk, DiskError
+from phase1_file_queue.log_config import LogError
+from phase2_groups.error_codes import ErrorCode
+from phase2_groups.group_messages import TopicPartition
+from phase2_groups.topics import PARTITION_FOLDER, partition_count, partition_path
+from phase3_raft import partition_files
+from phase3_raft.groups.coordinator import OFFSETS_TOPIC
+from phase3_raft.metadata.image import Image, TopicImage
+from phase3_raft.metadata.metadata_log import METADATA_TOPIC
+from phase3_raft.metadata.records import (
+    BrokerId,
+    ConfigRecord,
+    PartitionRecord,
+    Record,
+    RemoveTopicRecord,
+)
+from phase3_raft.partition import Partition
+from phase3_raft.topic_config import TopicConfig
+
+
+class Partitions:
+    """See the module. me: this broker. defaults: settings of topics that have none of their own.
+    trouble: told what went wrong, in a line."""
+
+    def __init__(
+        self,
+        me: BrokerId,
+        data_dir: str,
+        image: Callable[[], Image],
+        disk: Disk,
+        clock: Clock,
+        *,
+        defaults: Mapping[str, str],
+        max_lag_ms: int,
+        trouble: Callable[[str], object],
+    ) -> None:
+        self._me, self._data_dir, self._image = me, data_dir, image
+        self._disk, self._clock, self._max_lag_ms = disk, clock, max_lag_ms
+        self._defaults, self._trouble = defaults, trouble
+        self._open: dict[TopicPartition, Partition] = {}
+        self.caught_up: Callable[[], object] = lambda: None  # told when a follower has
+
+    def led(self, topic: str, number: int) -> Partition | ErrorCode:
+        """A partition that this broker leads."""
+        found = self._open.get((topic, number))
+        if found is None:
+            record = self._image().partition(topic, number)
+            if record is None:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if record.leader != self._me:
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return self.replica(record)
+        return found if found.leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def replica(self, record: PartitionRecord) -> Partition | ErrorCode:
+        """A partition of which this broker is a replica, opened if it is not."""
+        key = record.topic, record.partition
+        found = self._open.get(key)
+        if found is not None:
+            return found
+        about = self._image().topics[record.topic]
+        path = partition_path(self._data_dir, *key)
+        try:
+            partition_files.claim(self._disk, path, about.topic_id, self._image().removed)
+            found = Partition(
+                path,
+                record,
+                self._config(about),
+                self._disk,
+                self._clock,
+                me=self._me,
+                max_lag_ms=self._max_lag_ms,
+            )
+        except (LogError, DiskError) as error:
+            self._trouble(f"{key[0]}-{key[1]} cannot be opened: {error}")
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        found.caught_up = self._caught_up
+        self._open[key] = found
+        return found
+
+    def _caught_up(self) -> None:
+        self.caught_up()
+
+    def _config(self, topic: TopicImage) -> TopicConfig:
+        """Its settings, with this broker's defaults."""
+        return TopicConfig({**self._defaults, **topic.config})
+
+    def all(self) -> list[tuple[TopicPartition, Partition]]:
+        """Those that are open, by topic and number."""
+        return sorted(self._open.items())
+
+    # What the metadata say.
+
+    def changed(self, records: Sequence[Record]) -> None:
+        """They say something new: partitions that are open follow."""
+        for record in records:
+            match record:
+                case ConfigRecord(kind="topic"):
+                    config = self._config(self._image().topics[record.resource])
+                    for (topic, _), partition in self._open.items():
+                        if topic == record.resource:
+                            partition.configure(config)
+                case PartitionRecord():
+                    self._move(record)
+                case RemoveTopicRecord():
+                    self._forget(record.name)
+
+    def _move(self, record: PartitionRecord) -> None:
+        key = record.topic, record.partition
+        found = self._open.get(key)
+        if found is None:
+            return
+        found.become(record)
+        if self._me not in record.replicas:
+            self._open.pop(key).close(deleted=True)
+            self._remove(partition_path(self._data_dir, *key))
+
+    def _forget(self, topic: str) -> None:
+        for key in [key for key in self._open if key[0] == topic]:
+            self._open.pop(key).close(deleted=True)
+        for folder, name, _ in self._folders():
+            if name == topic:
+                self._remove(folder)
+
+    def _remove(self, folder: str) -> None:
+        try:
+            partition_files.remove(self._disk, folder)
+        except (OSError, DiskError) as error:
+            self._trouble(f"{folder!r}, which is not needed any more, is still there: {error}")
+
+    def _folders(self) -> list[tuple[str, str, int]]:
+        """The folders that may be a partition's: path, topic, number."""
+        names = self._disk.listdir(self._data_dir)
+        found = [(name, PARTITION_FOLDER.fullmatch(name)) for name in names]
+        return [
+            (os.path.join(self._data_dir, name), match[1], int(match[2]))
+            for name, match in found
+            if match and match[1] != METADATA_TOPIC
+        ]
+
+    def strangers(self) -> dict[str, int]:
+        """Topics that phase 2 made in this directory, with their numbers of partitions; what a
+        deletion has left behind goes."""
+        new = set()
+        image = self._image()
+        for folder, topic, _ in self._folders():
+            if topic in image.topics:
+                continue
+            owner = partition_files.owner(self._disk, folder)
+            if owner in image.removed or not self._disk.listdir(folder):
+                self._remove(folder)
+            elif owner is not None:
+                self._trouble(f"{folder!r} is left alone: no topic here has the id {owner}")
+            elif not topic.startswith("__"):
+                new.add(topic)
+        counts = {
+            topic: partition_count(self._data_dir, topic, disk=self._disk) for topic in sorted(new)
+        }
+        return {topic: count for topic, count in counts.items() if count}
+
+    # Their life.
+
+    async def apply_retention(self) -> None:
+        """Delete the segments that are too old, or too much, of all partitions."""
+        for record in list(self._image().partitions()):
+            key = record.topic, record.partition
+            if self._me not in record.replicas or record.topic == OFFSETS_TOPIC:
+                continue  # that one is compacted instead
+            path = partition_path(self._data_dir, *key)
+            partition = self.replica(record) if self._disk.exists(path) else None
+            if isinstance(partition, Partition):
+                try:
+                    partition.log.apply_retention()
+                except (LogError, DiskError) as error:
+                    self._trouble(f"retention of {key[0]}-{key[1]}: {error}")
+            await asyncio.sleep(0)  # others have their turn
+
+    def close(self) -> None:
+        """Close every log."""
+        for partition in self._open.values():
+            partition.close()
+        self._open.clear()

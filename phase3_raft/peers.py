@@ -1,0 +1,76 @@
+"""Connections to the other brokers of a cluster, which are asked as clients ask them.
+
+    reply = await peers.ask(2, "alter_partition", 2, fields)
+    reply = await peers.relay(2, frame)  # somebody else's request, to whom it concerns
+
+All brokers are of one version, so nobody asks for versions first. A connection is opened when it
+is needed, and again when the last one broke; each lane to a broker has one of its own, so what
+takes long in one does not hold up another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from craft2.net import Address, Net
+from phase3_raft.client.broker_connection import BrokerConnection
+from phase3_raft.metadata.records import BrokerId
+from phase3_raft.schemas import Fields
+
+
+class Peers:
+    """See the module. address_of: where a broker is, or None."""
+
+    def __init__(
+        self, net: Net, name: str, address_of: Callable[[BrokerId], Address | None]
+    ) -> None:
+        self._net, self._name, self._address_of = net, name, address_of
+        self._open: dict[tuple[BrokerId, str], tuple[Address, BrokerConnection]] = {}
+
+    async def ask(
+        self, broker: BrokerId, name: str, version: int, fields: Fields, lane: str = ""
+    ) -> Any:
+        """The reply of another broker. Raises OSError, BadMessage."""
+        connection = await self._reach(broker, lane)
+        return await connection.ask(name, version, fields)
+
+    async def relay(self, broker: BrokerId, frame: bytes) -> bytes:
+        """The reply to a client's request. Raises OSError."""
+        connection = await self._reach(broker, "relay")
+        return await connection.relay(frame)
+
+    async def _reach(self, broker: BrokerId, lane: str) -> BrokerConnection:
+        address = self._address_of(broker)
+        if address is None:
+            raise ConnectionRefusedError(f"nobody knows where broker {broker} is")
+        there = self._open.get((broker, lane))
+        if there is not None and there[0] == address and there[1].is_open:
+            return there[1]
+        if there is not None:
+            await there[1].close()
+        made = await BrokerConnection.open(self._net, address, self._name)
+        self._open[broker, lane] = address, made
+        return made
+
+    async def hang_up(self, broker: BrokerId, lane: str) -> None:
+        """End a connection: who waits for a reply on it gets an OSError."""
+        there = self._open.pop((broker, lane), None)
+        if there is not None:
+            await there[1].close()
+
+    async def accepts(self, address: Address) -> bool:
+        """Whether somebody accepts connections there; False only if it is certain that not."""
+        try:
+            _, writer = await self._net.connect(address)
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            return True
+        writer.close()
+        return True
+
+    async def close(self) -> None:
+        """Hang up on everybody."""
+        for broker, lane in list(self._open):
+            await self.hang_up(broker, lane)

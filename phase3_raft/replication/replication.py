@@ -1,0 +1,230 @@
+"""What a broker does all the time in a cluster: be there, follow its leaders, look after the ISR.
+
+    every heartbeat    tell the controller that this broker is there (registered at first), and if
+                       it is the controller itself, look after the others
+    every change       of the metadata: open what it follows, and fetch from whoever leads it
+    twice a lag limit  for what it leads: ask the controller to change the ISR
+
+Source: Kafka's `BrokerLifecycleManager`, `ReplicaManager`, `AlterPartitionManager`; KIP-631.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+from craft2.clock import Clock
+from craft2.net import Address
+from craft2.tasks import Tasks
+from phase2_groups.error_codes import ErrorCode
+from phase2_groups.group_messages import TopicPartition
+from phase3_raft.codec import BadMessage
+from phase3_raft.metadata.controller import Controller
+from phase3_raft.metadata.records import BrokerId, BrokerRecord
+from phase3_raft.partition import Partition
+from phase3_raft.partitions import Partitions
+from phase3_raft.peers import Peers
+from phase3_raft.replication.fetcher import Fetchers
+from phase3_raft.schemas import Fields, Message
+
+# The controller has changed the partition, perhaps as we asked before: the metadata will say how.
+_OLD_NEWS = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class Replication:
+    """See the module."""
+
+    def __init__(
+        self,
+        me: BrokerRecord,
+        cluster_id: str,
+        controller: Controller,
+        partitions: Partitions,
+        peers: Peers,
+        tasks: Tasks,
+        clock: Clock,
+        *,
+        heartbeat_ms: int,
+        max_lag_ms: int,
+        trouble: Callable[[str], object],
+    ) -> None:
+        self.me = me
+        self._cluster_id, self._controller = cluster_id, controller
+        self._partitions, self._peers, self._tasks = partitions, peers, tasks
+        self._clock, self._trouble = clock, trouble
+        self._heartbeat_s, self._isr_s = heartbeat_ms / 1000, max_lag_ms / 2000
+        self._fetchers = Fetchers(me.id, peers, tasks, trouble)
+        self._epoch = -1
+        self._changed = asyncio.Event()
+        self._isr_due = asyncio.Event()
+        self._leaving = False
+        self._left = asyncio.Event()
+        self.unfenced = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin."""
+        self._changed.set()
+        self._tasks.spawn(self._follow())
+        self._tasks.spawn(self._be_there())
+        self._tasks.spawn(self._keep_isr())
+
+    def changed(self) -> None:
+        """The metadata have."""
+        self._changed.set()
+        about = self._controller.metadata.image.brokers.get(self.me.id)
+        if about is not None and about.incarnation == self.me.incarnation and not about.fenced:
+            self.unfenced.set()
+
+    def caught_up(self) -> None:
+        """A follower may have: the ISR is looked at soon."""
+        self._isr_due.set()
+
+    async def leave(self, limit_s: float) -> None:
+        """Have others lead what this broker leads, before it goes."""
+        self._leaving = True
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._left.wait()
+        except TimeoutError:
+            self._trouble("nobody could take over; the cluster will find out by itself")
+
+    # Be there.
+
+    async def _be_there(self) -> None:
+        while True:
+            try:
+                await self._controller.look_after()
+                if self._epoch < 0:
+                    await self._register()
+                else:
+                    await self._beat()
+            except (OSError, BadMessage):
+                pass  # there is no controller at the moment, or another one
+            await asyncio.sleep(self._heartbeat_s)
+
+    async def _register(self) -> None:
+        me = self.me
+        listener = {"name": "PLAINTEXT", "host": me.host, "port": me.port, "security_protocol": 0}
+        reply = await self._ask(
+            "broker_registration",
+            0,
+            {
+                "broker_id": me.id,
+                "cluster_id": self._cluster_id,
+                "incarnation_id": UUID(me.incarnation),
+                "listeners": [listener],
+                "features": [],
+                "rack": me.rack,
+            },
+        )
+        if reply.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            self._trouble(
+                f"another broker {me.id} runs already: start this one with another number"
+            )
+        elif not reply.error_code:
+            self._epoch = reply.broker_epoch
+
+    async def _beat(self) -> None:
+        reply = await self._ask(
+            "broker_heartbeat",
+            0,
+            {
+                "broker_id": self.me.id,
+                "broker_epoch": self._epoch,
+                "current_metadata_offset": self._controller.metadata.image.version,
+                "want_fence": False,
+                "want_shut_down": self._leaving,
+            },
+        )
+        if reply.error_code == ErrorCode.STALE_BROKER_EPOCH:
+            self._epoch = -1
+        elif not reply.error_code and reply.should_shut_down:
+            self._left.set()
+
+    async def _ask(self, name: str, version: int, fields: Fields) -> Message:
+        """The controller's reply. Raises OSError, BadMessage."""
+        controller = self._controller.metadata.controller
+        if controller is None:
+            raise ConnectionRefusedError("there is no controller at the moment")
+        async with asyncio.timeout(5):
+            return await self._peers.ask(controller, name, version, fields, "controller")
+
+    # Follow.
+
+    async def _follow(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            followed: dict[TopicPartition, Partition] = {}
+            image = self._controller.metadata.image
+            for record in list(image.partitions()):
+                if self.me.id in record.replicas and record.leader != self.me.id:
+                    partition = self._partitions.replica(record)
+                    if isinstance(partition, Partition):
+                        followed[record.topic, record.partition] = partition
+            await self._fetchers.follow(followed)
+
+    # Who is in sync.
+
+    async def _keep_isr(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._isr_s):
+                    await self._isr_due.wait()
+            except TimeoutError:
+                pass
+            self._isr_due.clear()
+            try:
+                await self._ask_for_isr()
+            except (OSError, BadMessage):
+                await asyncio.sleep(self._heartbeat_s)
+
+    async def _ask_for_isr(self) -> None:
+        now_ms = int(self._clock.monotonic() * 1000)
+        wanted: dict[TopicPartition, tuple[Partition, tuple[BrokerId, ...]]] = {}
+        for key, partition in self._partitions.all():
+            if partition.leads:
+                isr = partition.replicas.wanted_isr(partition.log.end_offset, now_ms)
+                if isr is not None:
+                    wanted[key] = partition, isr
+        if not wanted:
+            return
+        image = self._controller.metadata.image
+        topics: dict[str, list[Fields]] = {}
+        for (topic, number), (partition, isr) in wanted.items():
+            partition.replicas.propose(isr)
+            topics.setdefault(topic, []).append(
+                {
+                    "partition_index": number,
+                    "leader_epoch": partition.record.leader_epoch,
+                    "new_isr": isr,
+                    "leader_recovery_state": 0,
+                    "partition_epoch": partition.record.partition_epoch,
+                }
+            )
+        asked = [
+            {"topic_id": UUID(image.topics[name].topic_id), "partitions": some}
+            for name, some in topics.items()
+            if name in image.topics
+        ]
+        fields = {"broker_id": self.me.id, "broker_epoch": self._epoch, "topics": asked}
+        try:
+            reply = await self._ask("alter_partition", 2, fields)
+        except BaseException:
+            for partition, _ in wanted.values():
+                partition.replicas.answered(refused=False)
+            raise
+        by_id = {topic.topic_id: topic.name for topic in image.topics.values()}
+        for topic in reply.topics:
+            for one in topic.partitions:
+                name = by_id.get(topic.topic_id.hex, "")
+                asked_for = wanted.get((name, one.partition_index))
+                if asked_for is not None and one.error_code:
+                    asked_for[0].replicas.answered(refused=one.error_code not in _OLD_NEWS)
+
+
+def address_of(brokers: dict[BrokerId, BrokerRecord], broker: BrokerId) -> Address | None:
+    """Where a broker is, fenced or not."""
+    found = brokers.get(broker)
+    return None if found is None else Address(found.host, found.port)

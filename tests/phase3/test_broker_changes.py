@@ -1,0 +1,266 @@
+"""What becomes of partitions when brokers come and go, and what a snapshot of it all says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from phase2_groups.error_codes import ErrorCode
+from phase3_raft.metadata import topic_changes
+from phase3_raft.metadata.broker_changes import (
+    change_isr,
+    fence,
+    move,
+    prefer,
+    register,
+    shut_down,
+    unfence,
+)
+from phase3_raft.metadata.image import Image
+from phase3_raft.metadata.records import (
+    BrokerRecord,
+    ConfigRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    decode_many,
+    encode_many,
+)
+from phase3_raft.refused import Refused
+
+BROKERS = (1, 2, 3, 4)
+
+
+class World:
+    """An image, and what one does to it."""
+
+    def __init__(self, brokers=BROKERS, partitions=2, replicas=3, config=None):
+        self.image = Image()
+        for number in brokers:
+            self.do(register(self.image, BrokerRecord(number, "h", 9000 + number)))
+            self.do(unfence(self.image, number))
+        self.do(topic_changes.create(self.image, "t", "0" * 32, partitions, replicas, config or {}))
+
+    def do(self, records):
+        for record in records:
+            self.image.apply(record)
+        return records
+
+    def __getitem__(self, number):
+        return self.image.partition("t", number)
+
+    def isr(self, number, *isr):
+        one = self[number]
+        changed = change_isr(
+            self.image, one.leader, "t", number, one.leader_epoch, one.partition_epoch, isr
+        )
+        if isinstance(changed, PartitionRecord):
+            self.do([changed])
+        return changed
+
+
+def test_another_replica_in_sync_leads_when_a_broker_goes():
+    world = World()
+    before = world[0]
+    world.do(fence(world.image, before.leader))
+    after = world[0]
+    assert (before.leader, after.leader) == (1, 2)
+    assert after.isr == (2, 3)
+    assert after.leader_epoch == before.leader_epoch + 1
+    assert not fence(world.image, before.leader), "twice is once"
+
+
+def test_the_last_one_in_sync_stays_in_the_isr_and_nobody_else_may_lead():
+    world = World()
+    world.isr(0, 1)
+    world.do(fence(world.image, 1))
+    assert (world[0].leader, world[0].isr) == (-1, (1,))
+    epoch = world[0].leader_epoch
+    world.do(unfence(world.image, 1))
+    assert (world[0].leader, world[0].leader_epoch) == (1, epoch + 1)
+
+
+def test_a_topic_may_prefer_a_loss_to_standing_still():
+    world = World(config={"unclean.leader.election.enable": "true"})
+    world.isr(0, 1)
+    world.do(fence(world.image, 1))
+    assert (world[0].leader, world[0].isr) == (2, (2,))
+
+
+def test_a_broker_that_shuts_down_hands_over_and_is_still_there():
+    world = World()
+    world.do(shut_down(world.image, 1))
+    assert world[0].leader == 2
+    assert 1 not in world[0].isr
+    assert 1 in world.image.live()
+
+
+def test_a_broker_that_starts_again_leads_no_more_until_it_has_caught_up():
+    world = World()
+    epoch = world.image.brokers[1].epoch
+    world.do(register(world.image, BrokerRecord(1, "h", 9001, incarnation="b")))
+    assert world.image.brokers[1].epoch > epoch
+    assert 1 not in world.image.live()
+    assert world[0].leader == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"broker": 2}, ErrorCode.FENCED_LEADER_EPOCH),
+        ({"leader_epoch": 1}, ErrorCode.FENCED_LEADER_EPOCH),
+        ({"partition_epoch": 7}, ErrorCode.INVALID_UPDATE_VERSION),
+        ({"isr": (2, 3)}, ErrorCode.INVALID_REQUEST),
+        ({"isr": (1, 9)}, ErrorCode.INVALID_REQUEST),
+        ({"topic": "u"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_a_change_of_the_isr_that_cannot_be_is_refused(change, error):
+    world = World()
+    asked = {"broker": 1, "topic": "t", "number": 0, "leader_epoch": 0, "partition_epoch": 0}
+    assert change_isr(world.image, **(asked | {"isr": (1, 2)} | change)) is error
+
+
+def test_who_is_fenced_is_not_taken_into_an_isr():
+    world = World()
+    world.do(fence(world.image, 3))
+    assert world[0].isr == (1, 2)
+    assert world.isr(0, 1, 2, 3) is ErrorCode.INELIGIBLE_REPLICA
+
+
+def test_the_first_replica_leads_again_when_it_may():
+    world = World()
+    world.do(fence(world.image, 1))
+    assert not prefer(world.image), "it is not there"
+    world.do(unfence(world.image, 1))
+    assert not prefer(world.image), "it is not in sync"
+    world.isr(0, 1, 2, 3)
+    assert [one.leader for one in world.do(prefer(world.image, [("t", 0)]))] == [1]
+
+
+def test_a_partition_moves_when_the_new_replicas_have_everything():
+    world = World()
+    world.do([move(world.image, "t", 0, (4, 3))])
+    moving = world[0]
+    assert (moving.replicas, moving.adding, moving.removing) == ((4, 3, 1, 2), (4,), (1, 2))
+    assert moving.leader == 1
+    world.isr(0, 1, 2, 3, 4)
+    moved = world[0]
+    assert (moved.replicas, moved.isr, moved.leader) == ((4, 3), (4, 3), 4)
+    assert moved.leader_epoch == moving.leader_epoch + 1
+    assert (moved.adding, moved.removing) == ((), ())
+
+
+def test_a_move_can_be_called_off():
+    world = World()
+    before = world[0].replicas
+    world.do([move(world.image, "t", 0, (4, 1))])
+    world.do([move(world.image, "t", 0, None)])
+    assert sorted(world[0].replicas) == sorted(before)
+    assert (world[0].adding, world[0].removing) == ((), ())
+    assert move(world.image, "t", 0, None) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    assert move(world.image, "t", 0, (1, 9)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({"replicas": 5}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ({"replicas": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ({"assignment": [(1, 1)]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignment": [(1, 9)]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignment": [(1, 2), (3,)]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignment": [()]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_replicas_that_cannot_be_are_refused(asked, code):
+    world = World()
+    usual = {"partitions": 1, "replicas": 1, "config": {}}
+    with pytest.raises(Refused) as refused:
+        topic_changes.create(world.image, "u", "1" * 32, **(usual | asked))
+    assert refused.value.code is code
+
+
+class Cluster(RuleBasedStateMachine):
+    """Brokers come and go, ISRs change, partitions move: the rules of `broker_changes` hold."""
+
+    def __init__(self):
+        super().__init__()
+        self.world = World(partitions=2)
+        self.before = {n: self.world[n] for n in range(2)}
+
+    @rule(broker=st.sampled_from(BROKERS))
+    def goes(self, broker):
+        self.world.do(fence(self.world.image, broker))
+
+    @rule(broker=st.sampled_from(BROKERS))
+    def comes(self, broker):
+        self.world.do(unfence(self.world.image, broker))
+
+    @rule(broker=st.sampled_from(BROKERS))
+    def leaves(self, broker):
+        self.world.do(shut_down(self.world.image, broker))
+
+    @rule(broker=st.sampled_from(BROKERS), again=st.text("abc", max_size=2))
+    def starts_again(self, broker, again):
+        about = BrokerRecord(broker, "h", 9000 + broker, incarnation=again)
+        self.world.do(register(self.world.image, about))
+
+    @rule(number=st.integers(0, 1), isr=st.sets(st.sampled_from(BROKERS)))
+    def isr(self, number, isr):
+        self.world.isr(number, *sorted(isr))
+
+    @rule()
+    def prefers(self):
+        self.world.do(prefer(self.world.image))
+
+    @rule(number=st.integers(0, 1), to=st.lists(st.sampled_from(BROKERS), max_size=3))
+    def moves(self, number, to):
+        changed = move(self.world.image, "t", number, to or None)
+        if isinstance(changed, PartitionRecord):
+            self.world.do([changed])
+
+    @invariant()
+    def a_leader_is_there_and_in_sync_and_epochs_grow(self):
+        live = self.world.image.live()
+        for number, before in self.before.items():
+            now = self.world[number]
+            if now.leader >= 0:
+                assert now.leader in live
+                assert now.leader in now.isr
+            assert now.isr
+            assert set(now.isr) <= set(now.replicas)
+            if now != before:
+                assert now.partition_epoch > before.partition_epoch
+                changed = now.leader != before.leader
+                assert (now.leader_epoch > before.leader_epoch) == changed
+            if now.leader < 0:
+                assert not set(now.isr) & set(live), "somebody in sync could lead"
+            self.before[number] = now
+
+
+TestCluster = Cluster.TestCase
+
+RECORDS = st.lists(
+    st.one_of(
+        st.builds(BrokerRecord, st.integers(1, 3), st.text(), st.integers(0, 9), st.none()),
+        st.builds(ProducerIdsRecord, st.integers(0, 9)),
+        st.builds(ConfigRecord, st.just("topic"), st.just("t"), st.text(), st.none() | st.text()),
+    ),
+    max_size=8,
+)
+
+
+@given(RECORDS)
+def test_a_snapshot_makes_an_equal_image(records):
+    world = World()
+    world.do(records)
+    world.do(topic_changes.create(world.image, "u", "2" * 32, 1, 1, {"retention.ms": "5"}))
+    world.do([RemoveTopicRecord("u")])
+    again = Image()
+    for record in decode_many(encode_many(world.image.records())):
+        again.apply(record)
+    again.version = world.image.version
+    assert vars(again) == vars(world.image)

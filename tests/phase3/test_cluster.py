@@ -1,0 +1,270 @@
+"""Three brokers: what any of them is asked, what the others then know, and what a death leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from craft2.net import Address, RealNet, free_ports
+from craft2.record_batch import encode_values
+from phase2_groups.error_codes import ErrorCode
+from phase3_raft.broker import Broker, BrokerConfig
+from phase3_raft.client.broker_connection import BrokerConnection
+from phase3_raft.local_cluster import LocalCluster
+from phase3_raft.metadata.quorum import QuorumConfig
+from phase3_raft.raft.messages import RaftError
+
+SOON = 30.0
+
+
+async def until(reached):
+    """Wait for something that other tasks bring about."""
+    async with asyncio.timeout(SOON):
+        while not reached():
+            await asyncio.sleep(0.01)
+
+
+class Brokers:
+    """Three in one event loop, and a connection to each."""
+
+    def __init__(self, root, **settings):
+        ports = free_ports(6)
+        voters = {n: Address("127.0.0.1", ports[n - 1]) for n in (1, 2, 3)}
+        quorum = QuorumConfig(cluster="c", voters=voters)
+        self.said = []
+        self.all = {
+            n: Broker(
+                BrokerConfig(
+                    str(root / str(n)),
+                    broker_id=n,
+                    listen=Address("127.0.0.1", ports[n + 2]),
+                    quorum=quorum,
+                    offsets_partitions=2,
+                    default_replicas=3,
+                    drain_s=0.5,
+                    **settings,
+                ),
+                trouble=self.said.append,
+            )
+            for n in voters
+        }
+
+    async def ask(self, number, name, version, fields):
+        connection = await BrokerConnection.open(RealNet(), self.all[number].address)
+        try:
+            return await connection.ask(name, version, fields)
+        finally:
+            await connection.close()
+
+    async def make_topic(self, name, partitions=1, replicas=3, asked=1, **config):
+        configs = [{"name": key.replace("_", "."), "value": value} for key, value in config.items()]
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": replicas,
+            "assignments": [],
+            "configs": configs,
+        }
+        fields = {"topics": [topic], "timeout": 1_000, "validate_only": False}
+        reply = await self.ask(asked, "create_topics", 4, fields)
+        error = ErrorCode(reply.topics[0].error_code)
+        if not error:
+            await until(lambda: all(name in one.image.topics for one in self.all.values()))
+        return error
+
+    async def produce(self, topic, *values, acks=-1, timeout_ms=5_000, number=0):
+        batch = encode_values([value.encode() for value in values], timestamps=1)
+        data = {"name": topic, "partition_data": [{"index": number, "records": batch}]}
+        fields = {
+            "transactional_id": None,
+            "acks": acks,
+            "timeout": timeout_ms,
+            "topic_data": [data],
+        }
+        reply = await self.ask(self.leader(topic, number), "produce", 7, fields)
+        return ErrorCode(reply.responses[0].partition_responses[0].error_code)
+
+    def leader(self, topic, number=0):
+        return next(iter(self.all.values())).image.partition(topic, number).leader
+
+    def logs(self, topic, number=0):
+        """The values in each replica's log."""
+        found = {}
+        for n, broker in self.all.items():
+            partition = dict(broker.partitions.all()).get((topic, number))
+            if partition is not None:
+                found[n] = [record.value.decode() for record in partition.log.records()]
+        return found
+
+
+@asynccontextmanager
+async def brokers(root, **settings):
+    cluster = Brokers(root, **settings)
+    try:
+        await asyncio.gather(*(one.open() for one in cluster.all.values()))
+        await until(lambda: all(one.image.live() == [1, 2, 3] for one in cluster.all.values()))
+        yield cluster
+    finally:
+        for one in cluster.all.values():
+            await one.close()
+
+
+def running(test):
+    """Run an asynchronous test."""
+
+    def run(tmp_path):
+        asyncio.run(test(tmp_path))
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
+@running
+async def test_any_broker_makes_a_topic_and_all_of_them_know_it(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        for asked in (1, 2, 3):
+            assert await cluster.make_topic(f"t{asked}", 3, asked=asked) == ErrorCode.NONE
+            again = await cluster.make_topic(f"t{asked}", asked=asked)
+            assert again == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert await cluster.make_topic("u", replicas=4) == ErrorCode.INVALID_REPLICATION_FACTOR
+        leaders = {one.leader for one in cluster.all[1].image.partitions()}
+        assert leaders == {1, 2, 3}
+
+
+@running
+async def test_what_is_acknowledged_by_all_is_in_every_log(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        await cluster.make_topic("t")
+        for n in range(20):
+            assert await cluster.produce("t", str(n)) == ErrorCode.NONE
+            assert set(map(len, cluster.logs("t").values())) == {n + 1}
+        values = [str(n) for n in range(20)]
+        assert cluster.logs("t") == {1: values, 2: values, 3: values}
+
+
+@running
+async def test_a_follower_that_is_gone_leaves_the_isr_and_too_few_are_told(tmp_path):
+    async with brokers(tmp_path, session_ms=500) as cluster:
+        await cluster.make_topic("t", min_insync_replicas="3")
+        assert await cluster.produce("t", "a") == ErrorCode.NONE
+        leader = cluster.leader("t")
+        gone = next(n for n in (2, 3, 1) if n not in (leader, cluster.all[1].controller_id))
+        await cluster.all.pop(gone).close()
+        await until(lambda: len(cluster.all[leader].image.partition("t", 0).isr) == 2)
+        assert await cluster.produce("t", "b") == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert await cluster.produce("t", "c", acks=1) == ErrorCode.NONE
+        assert cluster.logs("t")[leader] == ["a", "c"]
+
+
+@running
+async def test_a_broker_that_shuts_down_hands_over_before_it_goes(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        await cluster.make_topic("t", 3)
+        await cluster.all.pop(1).close()
+        left = cluster.all[2].image
+        assert all(one.leader in (2, 3) for one in left.partitions())
+        assert all(1 not in one.isr for one in left.partitions())
+
+
+@running
+async def test_two_brokers_with_one_number_the_second_is_told(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        fields = {
+            "broker_id": 2,
+            "cluster_id": "c",
+            "incarnation_id": UUID(int=7),
+            "listeners": [{"name": "P", "host": "h", "port": 1, "security_protocol": 0}],
+            "features": [],
+            "rack": None,
+        }
+        controller = cluster.all[1].controller_id
+        reply = await cluster.ask(controller, "broker_registration", 0, fields)
+        assert reply.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        other = fields | {"cluster_id": "other"}
+        reply = await cluster.ask(controller, "broker_registration", 0, other)
+        assert reply.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+def test_the_directory_of_another_cluster_is_refused(tmp_path):
+    def broker(cluster):
+        voters = {1: Address("127.0.0.1", 1)}
+        quorum = QuorumConfig(cluster=cluster, voters=voters)
+        return Broker(BrokerConfig(str(tmp_path), quorum=quorum))
+
+    broker("a").metadata.close()
+    with pytest.raises(RaftError, match="belongs to cluster and server a 1"):
+        broker("b")
+
+
+# Processes, and librdkafka.
+
+
+@pytest.fixture(scope="module")
+def processes():
+    with LocalCluster(options=("--session-ms", "1500")) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        [made] = admin.create_topics([NewTopic("t", 1, 3)]).values()
+        made.result()
+        yield cluster
+
+
+def leader_of(cluster, topic="t"):
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    return admin.list_topics(topic, timeout=SOON).topics[topic].partitions[0].leader
+
+
+def test_librdkafka_loses_nothing_when_leaders_are_killed(processes):
+    settings = {"bootstrap.servers": processes.bootstrap_servers, "enable.idempotence": True}
+    producer, acknowledged = Producer(settings), []
+
+    def delivered(error, message):
+        assert error is None
+        acknowledged.append((message.offset(), message.value()))
+
+    sent = 0
+    for _ in range(2):
+        for _ in range(50):
+            producer.produce("t", str(sent).encode(), on_delivery=delivered)
+            sent += 1
+        producer.poll(0.01)
+        killed = leader_of(processes)
+        processes.kill(killed)
+        for _ in range(50):
+            producer.produce("t", str(sent).encode(), on_delivery=delivered)
+            sent += 1
+        assert producer.flush(SOON) == 0
+        processes.start(killed)
+    consumer = Consumer({"bootstrap.servers": processes.bootstrap_servers, "group.id": "g"})
+    consumer.assign([TopicPartition("t", 0, 0)])
+    found = []
+    while len(found) < sent:
+        [message] = consumer.consume(1, SOON) or [None]
+        assert message is not None, f"{len(found)} of {sent}"
+        assert message.error() is None
+        found.append((message.offset(), message.value()))
+    consumer.close()
+    assert found == sorted(acknowledged)
+    assert [value for _, value in found] == [str(n).encode() for n in range(sent)]
+
+
+def test_a_groups_commits_survive_its_coordinator(processes):
+    servers = processes.bootstrap_servers
+    settings = {"bootstrap.servers": servers, "group.id": "kept", "enable.auto.commit": False}
+    consumer = Consumer(settings)
+    consumer.commit(offsets=[TopicPartition("t", 0, 7)], asynchronous=False)
+    killed = leader_of(processes, "__consumer_offsets")
+    processes.kill(killed)
+    try:
+        [found] = consumer.committed([TopicPartition("t", 0)], timeout=SOON)
+        assert found.offset == 7
+        consumer.commit(offsets=[TopicPartition("t", 0, 8)], asynchronous=False)
+        [found] = consumer.committed([TopicPartition("t", 0)], timeout=SOON)
+        assert found.offset == 8
+    finally:
+        consumer.close()
+        processes.start(killed)
