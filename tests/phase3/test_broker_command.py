@@ -8,9 +8,12 @@ import sys
 import urllib.request
 
 import pytest
+import typer
 from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
 
-from craft2.apps.cli_broker import BadBrokerFile, read_settings
+from craft2.apps import broker_process
+from craft2.apps.cli_broker import BadBrokerFile, read_settings, register
 from craft2.net import free_ports
 from phase3_raft.local_broker import LocalBroker
 
@@ -49,6 +52,17 @@ def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path):
     with LocalBroker(tmp_path / "data", options=options) as broker:
         assert broker.bootstrap_servers
     assert (tmp_path / "data" / "__cluster_metadata-0").exists()
+
+
+def test_how_long_a_new_group_waits_can_be_said(tmp_path, monkeypatch):
+    configs = []
+    monkeypatch.setattr(broker_process, "serve", lambda config, **_: configs.append(config))
+    app = typer.Typer()
+    register(app)
+    words = ["--data-dir", str(tmp_path)]
+    for more in ([], ["--group-initial-rebalance-delay-ms", "7"]):
+        assert CliRunner().invoke(app, words + more).exit_code == 0
+    assert [one.group_limits.initial_rebalance_delay_ms for one in configs] == [3_000, 7]
 
 
 def test_prometheus_reads_what_was_counted(tmp_path):
