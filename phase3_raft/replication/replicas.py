@@ -102,7 +102,6 @@ class Replicas:
 
     # What follows from it.
 
-    # EXERCISE 25.1 the high watermark
     def high_watermark(self, end: int) -> int:
         """What all replicas in sync have; `end` is where our own log ends.
 
@@ -112,12 +111,10 @@ class Replicas:
         """
         if self.me not in self.isr:  # a follower: what its leader says counts
             return self._high_watermark
-        # BEGIN SOLUTION
         counted = {*self.isr, *self.proposed} - {self.me}
         ends = [self.followers[who].end for who in counted if who in self.followers]
         self._high_watermark = max(self._high_watermark, min([end, *ends]))
         return self._high_watermark
-        # END SOLUTION
 
     def learn_high_watermark(self, offset: int, end: int) -> None:
         """A leader has told us its high watermark; `end` is where our own log ends."""

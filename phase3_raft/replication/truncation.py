@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-# EXERCISE 25.2 truncate by epoch
 def truncate_at(diverging: tuple[int, int], end_of: Callable[[int], tuple[int, int]]) -> int:
     """The offset at which a follower cuts its log.
 
@@ -31,7 +30,6 @@ def truncate_at(diverging: tuple[int, int], end_of: Callable[[int], tuple[int, i
     leader's log; (-1, -1): it has none. end_of: for an epoch, the largest one up to it that is in
     the follower's log, and where that ends there; (-1, -1) if there is none.
     """
-    # BEGIN SOLUTION
     epoch, end = diverging
     if epoch < 0:
         return 0
@@ -39,4 +37,3 @@ def truncate_at(diverging: tuple[int, int], end_of: Callable[[int], tuple[int, i
     if ours < 0:
         return 0
     return min(end, our_end)
-    # END SOLUTION

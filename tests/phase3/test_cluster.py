@@ -71,8 +71,10 @@ class Brokers:
             "configs": configs,
         }
         fields = {"topics": [topic], "timeout": 1_000, "validate_only": False}
-        reply = await self.ask(asked, "create_topics", 4, fields)
-        error = ErrorCode(reply.topics[0].error_code)
+        error = ErrorCode.NOT_CONTROLLER
+        while error is ErrorCode.NOT_CONTROLLER:  # as clients do, while another one is elected
+            reply = await self.ask(asked, "create_topics", 4, fields)
+            error = ErrorCode(reply.topics[0].error_code)
         if not error:
             await until(lambda: all(name in one.image.topics for one in self.all.values()))
         return error
