@@ -38,9 +38,12 @@ def test_a_full_queue_that_is_ignored_drops_messages_once_it_is_full(bootstrap):
 
 
 def test_a_producer_that_is_let_go_takes_its_queue_along(bootstrap):
-    found = seen(bootstrap, "C", 1_000)
-    assert found.found == list(range(len(found.found))), "the last ones are missing"
-    assert found.delivery.never > 0
+    for _ in range(10):  # on a busy machine the queue may be empty just then
+        found = seen(bootstrap, "C", 1_000)
+        assert found.found == list(range(len(found.found))), "the last ones are missing"
+        if found.delivery.never > 0:
+            return
+    pytest.fail("the queue was empty each time that its producer was let go")
 
 
 def test_lent_memory_that_is_used_again_holds_the_last_message(bootstrap):
