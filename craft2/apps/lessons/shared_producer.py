@@ -26,7 +26,8 @@ from craft2.checker import DeliveryCount, delivery
 from craft2.errors import Craft2Error
 
 FLUSH_S = 10.0
-_COMMON = {"log_level": 0, "delivery.timeout.ms": 10_000}
+# A busy machine is slow to send: with the usual 5 ms a queue may be empty before it is let go.
+_COMMON = {"log_level": 0, "delivery.timeout.ms": 10_000, "linger.ms": 100}
 
 
 class Wrapper(Protocol):
