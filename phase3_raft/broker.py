@@ -46,6 +46,7 @@ from phase3_raft.topics import Topics
 
 DEFAULT_LIMITS = GroupLimits()
 DEFAULT_ADDRESS = Address("127.0.0.1", 9092)
+HAND_OVER_S = 2.0  # before a broker goes, at most
 ALONE = "craft2"  # the name of a cluster of one
 
 
@@ -343,7 +344,7 @@ class Broker:
     async def close(self) -> None:
         """Answer what was asked, hang up, and close every log."""
         if self.replication is not None:
-            await self.replication.leave(self.config.drain_s)
+            await self.replication.leave(min(self.config.drain_s, HAND_OVER_S))
         await self.server.drain(self.config.drain_s)
         self.server.close()
         self.groups.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Sequence
 from types import TracebackType
@@ -87,9 +88,16 @@ class LocalCluster:
         """`kill -TERM`: others lead what it led before it goes; returns the exit status."""
         return self._processes.pop(number).stop()
 
-    def send_signal(self, number: int, signal: int) -> None:
+    def stop_all(self) -> None:
+        """`kill -TERM` to all of them at once."""
+        for process in self._processes.values():
+            process.send_signal(signal.SIGTERM)
+        for number in list(self._processes):
+            self._processes.pop(number).wait()
+
+    def send_signal(self, number: int, which: int) -> None:
         """Such as SIGSTOP, after which it stands still until SIGCONT."""
-        self._processes[number].send_signal(signal)
+        self._processes[number].send_signal(which)
 
     def errors(self) -> dict[int, str]:
         """What each has complained about so far."""

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
+import signal
+import socket
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 from uuid import UUID
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -270,3 +277,36 @@ def test_a_groups_commits_survive_its_coordinator(processes):
     finally:
         consumer.close()
         processes.start(killed)
+
+
+def test_the_command_runs_a_cluster_says_how_it_is_and_ends_all_of_it(tmp_path):
+    command = [sys.executable, "-P", "-m", "craft2.apps.cli", "cluster"]
+    with subprocess.Popen(
+        [*command, "up", "--data-dir", tmp_path, "--base-port", str(free_range(6))],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        said = [running.stdout.readline().split() for _ in range(4)]
+        assert [words[:2] for words in said[:3]] == [["broker", str(n)] for n in (1, 2, 3)]
+        assert said[3] == ["ready"]
+        pids, addresses = [int(words[3]) for words in said[:3]], [words[4] for words in said[:3]]
+        producer = Producer({"bootstrap.servers": addresses[0]})
+        producer.produce("made", b"x")
+        assert producer.flush(SOON) == 0
+        asked = [*command, "status", "--bootstrap", addresses[2]]
+        told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+        assert "(controller)" in told
+        assert re.search(r"made +│ 0 +│ [123] +│", told)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(SOON) == 0
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+def free_range(count):
+    """The first of so many ports in a row that are free."""
+    for first in range(20_000, 30_000, count):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            for port in range(first, first + count):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+    pytest.fail("no ports")
