@@ -52,8 +52,8 @@ def up(
 
     options = [word for one in topic_default or () for word in ("--topic-default", one)]
     ending = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ending.set())
+    signal.signal(signal.SIGINT, lambda *_: ending.set())
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())
     with LocalCluster(
         brokers, data_dir, base_port=base_port, replicas=replicas, options=options
     ) as running:

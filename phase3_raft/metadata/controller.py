@@ -113,7 +113,9 @@ class Controller:
             before = image.brokers.get(broker.id)
             if before is not None and before.incarnation == broker.incarnation:
                 return []  # it has asked before, and the reply was lost
-            if before is not None and not before.fenced and self._is_heard(broker.id):
+            moved = before is not None and (before.host, before.port) != (broker.host, broker.port)
+            # Two processes cannot listen at one address: there, the other one is no more.
+            if before is not None and moved and not before.fenced and self._is_heard(broker.id):
                 raise Refused.because(
                     ErrorCode.DUPLICATE_BROKER_REGISTRATION,
                     f"broker {broker.id} runs already, at {before.host}:{before.port}",

@@ -58,7 +58,7 @@ class Replication:
         self._epoch = -1
         self._changed = asyncio.Event()
         self._isr_due = asyncio.Event()
-        self._leaving = False
+        self._leaving = self._refused = False
         self._left = asyncio.Event()
         self.unfenced = asyncio.Event()
 
@@ -119,9 +119,12 @@ class Replication:
             },
         )
         if reply.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-            self._trouble(
-                f"another broker {me.id} runs already: start this one with another number"
-            )
+            if not self._refused:
+                self._refused = True
+                self._trouble(
+                    f"another broker {me.id} runs already: end that one, or start this one with "
+                    "another --broker-id"
+                )
         elif not reply.error_code:
             self._epoch = reply.broker_epoch
 
