@@ -15,7 +15,6 @@ from collections.abc import Callable
 from uuid import UUID
 
 from craft2.clock import Clock
-from craft2.net import Address
 from craft2.tasks import Tasks
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import TopicPartition
@@ -218,16 +217,14 @@ class Replication:
             for partition, _ in wanted.values():
                 partition.replicas.answered(refused=False)
             raise
-        by_id = {topic.topic_id: topic.name for topic in image.topics.values()}
-        for topic in reply.topics:
-            for one in topic.partitions:
-                name = by_id.get(topic.topic_id.hex, "")
-                asked_for = wanted.get((name, one.partition_index))
-                if asked_for is not None and one.error_code:
-                    asked_for[0].replicas.answered(refused=one.error_code not in _OLD_NEWS)
-
-
-def address_of(brokers: dict[BrokerId, BrokerRecord], broker: BrokerId) -> Address | None:
-    """Where a broker is, fenced or not."""
-    found = brokers.get(broker)
-    return None if found is None else Address(found.host, found.port)
+        names = {topic.topic_id: topic.name for topic in image.topics.values()}
+        outcomes = {
+            (names.get(topic.topic_id.hex, ""), one.partition_index): one.error_code
+            for topic in reply.topics
+            for one in topic.partitions
+        }
+        for key, (partition, _) in wanted.items():
+            error = outcomes.get(key, reply.error_code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if error:
+                refused = key in outcomes and error not in _OLD_NEWS
+                partition.replicas.answered(refused=refused)
