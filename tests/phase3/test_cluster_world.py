@@ -25,10 +25,14 @@ def test_what_all_have_acknowledged_is_there_once_after_every_fault(seed):
     assert report.counts["acknowledged"] > 100
 
 
+def run(seeds):
+    for seed in seeds:
+        ClusterWorld(seed).run()
+
+
 @pytest.mark.prove
 def test_many_seeds_break_no_promise():
-    for seed in range(300):
-        ClusterWorld(seed).run()
+    run(range(300))
 
 
 async def nobody_waits(partition, offset):
@@ -59,8 +63,7 @@ def one_too_far(replicas, who, offset, *, end, now_ms, fetched=Replicas.fetched)
 def test_a_planted_bug_is_found(monkeypatch, place, name, bug, seed):
     monkeypatch.setattr(place, name, bug)
     with pytest.raises(Broken):
-        for number in range(seed, seed + 20):
-            ClusterWorld(number).run()
+        run(range(seed, seed + 20))
 
 
 def test_one_seed_is_one_run_whatever_the_order_of_hashes():
