@@ -392,6 +392,9 @@ class _FaultyLock(Lock):
             self._disk._locks.get(id(self._inode), {}).pop(self, None)
             self._disk._released.notify_all()
 
+    def holder(self) -> int | None:
+        return None
+
     def close(self) -> None:
         self.release()
 

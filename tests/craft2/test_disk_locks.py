@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from craft2.disk import RealDisk
@@ -56,3 +58,12 @@ def test_a_lock_in_a_folder_that_is_gone_cannot_be_taken(tmp_path):
     RealDisk().rmdir(folder)
     with pytest.raises(FileNotFoundError):
         lock.acquire()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="the system does not tell")
+def test_the_system_tells_who_holds_a_lock(tmp_path):
+    path = str(tmp_path / "lock")
+    first, second = RealDisk().lock(path), RealDisk().lock(path)
+    assert second.holder() is None
+    assert first.acquire()
+    assert second.holder() == os.getpid()
