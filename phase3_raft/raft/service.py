@@ -199,7 +199,7 @@ class _Identified(msgspec.Struct):
 def _identity(line: bytes) -> int | str | None:
     try:
         return msgspec.json.decode(line, type=_Identified).id
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

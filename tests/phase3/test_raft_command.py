@@ -23,9 +23,7 @@ ONE, TWO = "1=127.0.0.1:7001", "1=127.0.0.1:7001,2=127.0.0.1:7002"
         (["--peers", ONE, "--cluster", ""], "--cluster is empty"),
     ],
 )
-def test_arguments_that_cannot_work_are_refused_at_the_start(
-    tmp_path, monkeypatch, arguments, words
-):
+def test_what_cannot_work_is_refused_at_the_start(tmp_path, monkeypatch, arguments, words):
     monkeypatch.setattr("craft2.apps.raft_process.asyncio.run", lambda run: run.close())
     folder = tmp_path / "data"
     outcome = CliRunner().invoke(raft, ["serve", "--id", "1", "--dir", str(folder), *arguments])
