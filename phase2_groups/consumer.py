@@ -176,7 +176,8 @@ class Consumer:
         close after an error, or iterate, or commit by hand.
 
         A poll that raises, be it KeyboardInterrupt, skips nothing: the next one returns it.
-        Raises what the listener raises, UnknownTopic, NoOffset, GroupError, CorruptBatch.
+        Raises what the listener raises, UnknownTopic, NoOffset, GroupError, CorruptBatch, and
+        ConsumerError without a topic or partition to read.
         """
         found = self._poll(timeout_ms, lambda: self._buffer.take(self.config.max_poll_records))
         self._woken = False
@@ -217,6 +218,8 @@ class Consumer:
     def _poll(self, timeout_ms: int, take: Callable[[], list[Found]]) -> list[Found]:
         self._check_open()
         self._check_not_telling("poll")
+        if self._member is None and not self._buffer.partitions():
+            raise ConsumerError("poll before subscribe or assign", 'subscribe(["flights"]) first')
         self._in_hand, self._before = None, {}
         until = self._now_ms() + checked_number("timeout_ms", timeout_ms, 0)
         try:

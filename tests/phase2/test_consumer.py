@@ -684,6 +684,28 @@ def test_a_topic_grows_and_never_shrinks(root):
         create_topic(root, "u", 0)
 
 
+@pytest.mark.parametrize("count", [None, "4", 1.5, True])
+def test_a_topic_has_a_whole_number_of_partitions(root, count):
+    with pytest.raises(TopicError, match=f"cannot have {count!r} partitions"):
+        create_topic(root, "u", count)
+
+
+@pytest.mark.parametrize("name", [None, 1, b"t"])
+def test_a_topic_has_a_text_for_a_name(root, name):
+    with pytest.raises(TopicError, match=f"{name!r} is not the name of a topic"):
+        create_topic(root, name, 1)
+
+
+def test_a_poll_without_anything_to_read_is_a_mistake(root):
+    with consumer(root) as one:
+        with pytest.raises(ConsumerError, match="poll before subscribe or assign"):
+            one.poll(0)
+        with pytest.raises(ConsumerError, match="poll before subscribe or assign"):
+            next(iter(one))
+        one.assign([T0])
+        assert one.poll(0) == []
+
+
 # --- Ctrl-C
 
 
