@@ -128,12 +128,22 @@ class Lock(Protocol):
     """A lock the kernel holds for us: it goes with the process, however the process ends.
 
     Two `Lock` objects exclude each other even within one process; one object is not reentrant.
+
+    The kernel locks a file, not its name. So if somebody removes the file, `acquire` takes the lock
+    on the file that has the name next; else the two would have a lock each. A lock that is *held*
+    then stays with its old file, and no longer keeps out who comes later.
     """
 
     def acquire(self, *, shared: bool = False, wait: bool = True) -> bool:
-        """Take it, or change its kind; False if `wait` is off and somebody else has it."""
+        """Take it, or change its kind; False if `wait` is off and somebody else has it.
+
+        Raises FileNotFoundError if the file's folder is gone, DiskError.
+        """
 
     def release(self) -> None: ...
+
+    def holder(self) -> int | None:
+        """The number of a process that has it, where the system tells (Linux does)."""
 
     def close(self) -> None: ...
 
@@ -270,21 +280,51 @@ def _sync_fd(fd: int) -> None:
 class _RealLock:
     def __init__(self, path: str) -> None:
         self._path = path
-        with _errors_of("open", path):
-            self._fd: int = _Descriptor(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        self._held = False
+        self._open()
+
+    def _open(self) -> None:
+        with _errors_of("open", self._path):
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            self._fd: int = _Descriptor(os.open(self._path, flags, 0o644))
 
     def acquire(self, *, shared: bool = False, wait: bool = True) -> bool:
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        while True:
+            try:
+                fcntl.flock(self._fd, kind if wait else kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                raise disk_error("lock", self._path, error) from error
+            if self._held or self._has_its_name():
+                self._held = True
+                return True
+            self._open()  # which lets go of the one that nobody else can find any more
+
+    def _has_its_name(self) -> bool:
+        """Whether whoever opens the path now gets the file that we have."""
         try:
-            fcntl.flock(self._fd, kind if wait else kind | fcntl.LOCK_NB)
-        except BlockingIOError:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+        except FileNotFoundError:
             return False
-        except OSError as error:
-            raise disk_error("lock", self._path, error) from error
-        return True
 
     def release(self) -> None:
+        self._held = False
         fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def holder(self) -> int | None:
+        try:
+            with open("/proc/locks") as file:
+                lines = file.read().splitlines()
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        # A line: "1: FLOCK  ADVISORY  WRITE 4711 fe:01:131 0 EOF", with the device and the inode.
+        name = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        locks = [line.split() for line in lines if " FLOCK " in line and "->" not in line]
+        pids = [int(lock[4]) for lock in locks if lock[5] == name]
+        return next((pid for pid in pids if pid > 0), None)  # else it runs in another container
 
     def close(self) -> None:
         self._fd = _CLOSED

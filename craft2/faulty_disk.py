@@ -73,7 +73,7 @@ class FaultyDisk(Disk):
         self._mutex = threading.RLock()
         self._released = threading.Condition(self._mutex)
         self._directories: dict[str, Directory] = {"/": Directory()}
-        self._locks: dict[str, dict[_FaultyLock, bool]] = {}  # path -> holder -> shared?
+        self._locks: dict[int, dict[_FaultyLock, bool]] = {}  # id of inode -> holder -> shared?
 
     # What a test asks of it.
 
@@ -226,8 +226,7 @@ class FaultyDisk(Disk):
             directory.synced()
 
     def lock(self, path: str) -> Lock:
-        self.open(path, "create").close()
-        return _FaultyLock(self, os.path.normpath(path))
+        return _FaultyLock(self, path)
 
     # Its inside.
 
@@ -363,12 +362,22 @@ class _FaultyLock(Lock):
     def __init__(self, disk: FaultyDisk, path: str) -> None:
         self._disk = disk
         self._path = path
+        self._inode = self._named()
+
+    def _named(self) -> Inode:
+        """The file that has the path now, made if need be."""
+        self._disk.open(self._path, "create").close()
+        directory, name = self._disk._find(self._path)
+        return directory.now[name]
 
     def acquire(self, *, shared: bool = False, wait: bool = True) -> bool:
         with self._disk._mutex:
             while True:
                 self._disk._alive()
-                holders = self._disk._locks.setdefault(self._path, {})
+                holders = self._disk._locks.setdefault(id(self._inode), {})
+                if self not in holders and self._inode is not self._named():
+                    self._inode = self._named()
+                    continue
                 others = [kind for holder, kind in holders.items() if holder is not self]
                 if not others or (shared and all(others)):
                     holders[self] = shared
@@ -380,8 +389,11 @@ class _FaultyLock(Lock):
 
     def release(self) -> None:
         with self._disk._mutex:
-            self._disk._locks.get(self._path, {}).pop(self, None)
+            self._disk._locks.get(id(self._inode), {}).pop(self, None)
             self._disk._released.notify_all()
+
+    def holder(self) -> int | None:
+        return None
 
     def close(self) -> None:
         self.release()

@@ -263,7 +263,13 @@ class PartitionLog:
         if self.config.access == "exclusive":
             yield self._state
             return
-        self._state.append_lock.acquire()
+        try:
+            self._state.append_lock.acquire()
+        except FileNotFoundError:
+            raise LogError(
+                f"the log's folder {self._state.directory!r} was removed while it was open",
+                "close the log, and open it again once the folder is restored or made anew",
+            ) from None
         try:
             reload_log(self._state, repair=True)
             self._state.follow_producers()

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from craft2.clock import Clock, SystemClock
 from craft2.disk import Disk, RealDisk
 from craft2.record_batch import Record, encode_values
-from phase1_file_queue.log_config import LogConfig, OffsetOutOfRange
+from phase1_file_queue.log_config import LogConfig, LogError, OffsetOutOfRange
 from phase1_file_queue.partition_log import PartitionLog
 from phase2_groups.group_messages import OffsetToCommit, TopicPartition
 from phase2_groups.group_state import Group
@@ -61,7 +61,8 @@ class CommittedOffsets:
         compact_after: int = 10_000,
     ) -> None:
         disk = disk or RealDisk()
-        folder = os.path.join(os.fspath(root), f"{OFFSETS_TOPIC}-0")
+        self._root = os.fspath(root)
+        folder = os.path.join(self._root, f"{OFFSETS_TOPIC}-0")
         self._log = PartitionLog(folder, _LOG, disk=disk, clock=clock)
         # Held while one appends; by the one who compacts, alone: what it writes again must still
         # be the latest.
@@ -73,7 +74,10 @@ class CommittedOffsets:
         self._latest: dict[bytes, bytes] = {}
 
     def commit(self, group: str, offsets: Iterable[tuple[str, int, OffsetToCommit]]) -> None:
-        """Append the group's new offsets; when this returns they are on disk."""
+        """Append the group's new offsets; when this returns they are on disk.
+
+        Raises LogError if the log's folder is gone, DiskError.
+        """
         now = self._clock.now_ms()
         keys, values = [], []
         for topic, partition, offset in offsets:
@@ -118,7 +122,13 @@ class CommittedOffsets:
         if not keys:
             return
         with self._mutex:
-            self._appending.acquire(shared=True)
+            try:
+                self._appending.acquire(shared=True)
+            except FileNotFoundError:
+                raise LogError(
+                    f"the folder of {OFFSETS_TOPIC} below {self._root!r} was removed while in use",
+                    "end the processes that use it, then start them again: offsets begin anew",
+                ) from None
             try:
                 stamps = self._clock.now_ms()
                 self._log.append_durably(encode_values(values, keys=keys, timestamps=stamps))

@@ -37,6 +37,7 @@ from phase2_groups.consumer_config import ConsumerConfig
 from phase2_groups.consumer_errors import (
     ConsumerClosed,
     ConsumerError,
+    GroupBlocked,
     NotAssigned,
     UnknownTopic,
     raise_commit_error,
@@ -74,7 +75,8 @@ class Consumer:
     """See the module. Not for several threads at once, but `wakeup` may come from any.
 
     transport: the one that `config.bootstrap_servers` names, if None. events: gets "assigned",
-    "revoked" and "lost", an event a partition.
+    "revoked" and "lost", an event a partition; "blocked" when the group's files cannot be had for
+    the session timeout: another process holds their lock.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class Consumer:
         if self._member is None:
             self._commit_due_ms = self._now_ms() + self.config.auto_commit_interval_ms
             self._member = GroupMember(
-                self.config, self._transport, self._clock, self._interrupt_fetch
+                self.config, self._transport, self._clock, self._interrupt_fetch, self._blocked
             )
         self._look_at_metadata_ms = 0
         self._member.subscribe(names)
@@ -174,7 +176,8 @@ class Consumer:
         close after an error, or iterate, or commit by hand.
 
         A poll that raises, be it KeyboardInterrupt, skips nothing: the next one returns it.
-        Raises what the listener raises, UnknownTopic, NoOffset, GroupError, CorruptBatch.
+        Raises what the listener raises, UnknownTopic, NoOffset, GroupError, CorruptBatch, and
+        ConsumerError without a topic or partition to read.
         """
         found = self._poll(timeout_ms, lambda: self._buffer.take(self.config.max_poll_records))
         self._woken = False
@@ -215,6 +218,8 @@ class Consumer:
     def _poll(self, timeout_ms: int, take: Callable[[], list[Found]]) -> list[Found]:
         self._check_open()
         self._check_not_telling("poll")
+        if self._member is None and not self._buffer.partitions():
+            raise ConsumerError("poll before subscribe or assign", 'subscribe(["flights"]) first')
         self._in_hand, self._before = None, {}
         until = self._now_ms() + checked_number("timeout_ms", timeout_ms, 0)
         try:
@@ -372,7 +377,7 @@ class Consumer:
         """Store how far this group is; returns when that is safe.
 
         offsets: for each partition the *next* offset to read; the positions, if None.
-        Raises NotAssigned, CommitRefused, RebalanceInProgress, ConsumerError.
+        Raises NotAssigned, CommitRefused, RebalanceInProgress, GroupBlocked, ConsumerError.
         """
         self._check_open()
         if self.config.group_id is None:
@@ -386,7 +391,9 @@ class Consumer:
         wanted = [(*each, checked_commit(each, given[each])) for each in mine]
         if wanted:
             raise_commit_error(
-                self._commit(wanted), self.config.group_id, self.config.group_instance_id
+                self._commit(wanted, self.config.default_api_timeout_ms),
+                self.config.group_id,
+                self.config.group_instance_id,
             )
         record = self._in_hand
         if record and any(
@@ -412,8 +419,9 @@ class Consumer:
     ) -> Mapping[TopicPartition, OffsetToCommit]:
         return {} if self.config.group_id is None else self.committed(partitions)
 
-    def _commit(self, offsets: Sequence[tuple[str, int, OffsetToCommit]]) -> ErrorCode:
-        timeout_ms = self.config.request_timeout_ms
+    def _commit(
+        self, offsets: Sequence[tuple[str, int, OffsetToCommit]], timeout_ms: int
+    ) -> ErrorCode:
         if self._member is not None:
             return self._member.commit(offsets, timeout_ms)
         request = Commit(token=uuid4().hex, member_id="", generation=-1, offsets=tuple(offsets))
@@ -421,11 +429,24 @@ class Consumer:
         return commit_error(self._transport.ask_group(self.config.group_id, request, timeout_ms))
 
     def _commit_automatically(self) -> None:
-        """Commit the positions; a refusal is no error here: the records come again elsewhere."""
+        """Commit the positions; a refusal is no error here: the records come again elsewhere.
+
+        Nor is it one if others hold the group's files: after the session timeout we go on.
+        """
         self._commit_due_ms = self._now_ms() + self.config.auto_commit_interval_ms
         handled = self._handled()
-        if handled:
-            self._commit([(*p, OffsetToCommit(offset=at)) for p, at in handled.items()])
+        offsets = [(*p, OffsetToCommit(offset=at)) for p, at in handled.items()]
+        config = self.config
+        try:
+            if offsets:
+                limit_ms = min(config.default_api_timeout_ms, config.session_timeout_ms)
+                self._commit(offsets, limit_ms)
+        except GroupBlocked as error:
+            self._blocked(error)
+
+    def _blocked(self, error: GroupBlocked) -> None:
+        if self._events is not None:
+            self._events.emit("blocked", group=self.config.group_id, because=str(error))
 
     def _handled(self) -> dict[TopicPartition, int]:
         """The positions; where a record is in hand, not beyond it."""
@@ -439,20 +460,28 @@ class Consumer:
 
     def close(self) -> None:
         """Commit (if that is automatic: all that `poll` has returned, and of an iteration what came
-        before the record in hand), give the partitions back, leave the group."""
+        before the record in hand), give the partitions back, leave the group.
+
+        Raises GroupBlocked if others hold the group's files all the while: nothing is left to do,
+        the group notices by itself. The records since the last commit will come again.
+        """
         if self._closed:
             return
         self._check_not_telling("close")
+        until_ms = self._now_ms() + self.config.default_api_timeout_ms
         try:
             tell = self._member.give_up_all() if self._member is not None else None
             if tell is not None:
                 self._tell(tell)
         finally:
             self._closed = True
-            if self._member is not None:
-                self._member.close("the consumer was closed")
-            if self._owns_transport:
-                self._transport.close()
+            try:
+                if self._member is not None:
+                    left_ms = max(0, until_ms - self._now_ms())
+                    self._member.close("the consumer was closed", left_ms)
+            finally:
+                if self._owns_transport:
+                    self._transport.close()
 
     def __enter__(self) -> Consumer:
         return self

@@ -42,6 +42,7 @@ class ConsumerConfig:
     fetch_max_wait_ms, fetch_max_bytes, max_partition_fetch_bytes: of one fetch.
     metadata_max_age_ms: how often to look whether topics have grown (Kafka: five minutes).
     isolation_level: both read up to the high watermark, until there are transactions.
+    default_api_timeout_ms: how long `commit` and `close` may take before they raise.
     check_crcs: whether to check the batches' checksums.
     """
 
@@ -64,6 +65,7 @@ class ConsumerConfig:
     max_partition_fetch_bytes: int = 1024**2
     retry_backoff_ms: int = 100
     request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
     metadata_max_age_ms: int = 1_000
     check_crcs: bool = True
 

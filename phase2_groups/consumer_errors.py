@@ -30,6 +30,10 @@ class CommitRefused(ConsumerError):
     """The group has given the partitions to others: what was handled will be handled again."""
 
 
+class GroupBlocked(ConsumerError):
+    """Another process has had the lock on the group's files for longer than we would wait."""
+
+
 class RebalanceInProgress(ConsumerError):
     """The commit cannot be taken just now; after the next `poll` it can."""
 

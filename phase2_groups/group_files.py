@@ -4,7 +4,8 @@ There is no coordinator process. Each member, when it has something to say, take
 group's folder, reads the state, lets the machine do one step, and writes the state back. A process
 that dies lets go of the lock by dying (`kill -9` too), and it has either replaced the file, in one
 rename, or not touched it. One that is halted with the lock in its hand (`kill -STOP`) halts all
-others until it goes on: that is the price of a lock, and one reason for phase 3.
+others until it goes on: that is the price of a lock, and one reason for phase 3. They do not wait
+for ever: after a while they say whom they wait for.
 
     ROOT/__groups/billing/state    one line for a quick look, then the group as JSON
     ROOT/__groups/billing/lock     the kernel lock; the file is empty
@@ -15,8 +16,8 @@ step. Deadlines are in ms of the machine's monotonic clock, which all its proces
 nobody can set.
 
 The file is not synced: whatever the power takes from it, it also takes all members. If it is gone
-or damaged, the group starts again without members, at the generation that `__consumer_offsets`
-remembers.
+(and be it with its folder) or damaged, the group starts again without members, at the generation
+that `__consumer_offsets` remembers.
 """
 
 from __future__ import annotations
@@ -35,12 +36,15 @@ from craft2.errors import Craft2Error
 from craft2.events import Emitter
 from phase1_file_queue.publish import publish
 from phase2_groups.committed_offsets import CommittedOffsets
+from phase2_groups.consumer_errors import GroupBlocked
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_machine import GroupMachine
 from phase2_groups.group_messages import (
+    Commit,
     Effect,
     Happened,
     Input,
+    Join,
     Reply,
     Request,
     Store,
@@ -55,6 +59,7 @@ VERSION = 1
 _FIRST_LINE = 64  # bytes, padded with spaces
 _REPLY_KEPT_MS = 60_000
 _LOOK_EVERY_S = 0.02
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.01  # between two tries to take the lock
 
 # Nobody waits long for a member that is on the same machine.
 LOCAL_LIMITS = GroupLimits(min_session_timeout_ms=100, initial_rebalance_delay_ms=200)
@@ -124,25 +129,37 @@ class GroupFiles:
         self._offsets = offsets
         self._limits = limits
         self._events = events
-        folder = group_folder(root, group_id)
-        try:
-            self._disk.mkdir(folder)
-        except (FileExistsError, NotADirectoryError):
-            raise GroupFilesError(
-                f"{folder!r} cannot be made: a file is in its way", "move that file away"
-            ) from None
-        self._path = os.path.join(folder, "state")
-        self._lock = self._disk.lock(os.path.join(folder, LOCK))
+        self._folder = group_folder(root, group_id)
+        self._make_folder()
+        self._path = os.path.join(self._folder, "state")
+        self._lock_path = os.path.join(self._folder, LOCK)
+        self._lock = self._disk.lock(self._lock_path)
+        self._session_timeout_ms: int | None = None  # of the member that joined last
         self._mutex = threading.Lock()  # the kernel's lock is between processes
         self._closing = SafeEvent()
+
+    def _make_folder(self) -> None:
+        try:
+            self._disk.mkdir(self._folder)
+        except (FileExistsError, NotADirectoryError):
+            raise GroupFilesError(
+                f"{self._folder!r} cannot be made: a file is in its way", "move that file away"
+            ) from None
 
     def ask(self, request: Request, timeout_ms: int) -> Reply | None:
         """Put a request to the group; wait for the reply, up to `timeout_ms`.
 
         None: it took longer, or it is lost: with the state, or since it was not fetched in time.
-        Raises GroupFilesError, DiskError.
+        Raises GroupBlocked if the lock could not be had for `timeout_ms` (a commit), or for the
+        member's session timeout (what its thread asks, where a reply may take far longer); then
+        nothing was done. Raises GroupFilesError, DiskError.
         """
-        reply = self._step(request)  # type: ignore[arg-type]
+        if isinstance(request, Join):
+            self._session_timeout_ms = request.session_timeout_ms
+        patience_ms = timeout_ms
+        if self._session_timeout_ms is not None and not isinstance(request, Commit):
+            patience_ms = min(timeout_ms, self._session_timeout_ms)
+        reply = self._step(request, patience_ms)
         until, seen = self._now_ms() + timeout_ms, None
         while reply is None and self._now_ms() < until and not self._closing.is_set():
             self._clock.wait(self._closing, _LOOK_EVERY_S)
@@ -182,10 +199,11 @@ class GroupFiles:
             file.close()
 
     def tick_if_due(self) -> Glance:
-        """Let time pass for the group, if one of its deadlines has."""
+        """Let time pass for the group, if one of its deadlines has; not if the lock is taken now,
+        for there will be another look."""
         glance = self.glance()
         if glance.deadline_ms is not None and glance.deadline_ms <= self._now_ms():
-            self._step(Tick())
+            self._try_step(Tick())
             return self.glance()
         return glance
 
@@ -202,22 +220,45 @@ class GroupFiles:
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
 
-    def _step(self, event: Input) -> Reply | None:
-        """One step of the machine under the lock; the reply to `event`, if there is one yet."""
+    def _step(self, request: Request, patience_ms: int) -> Reply | None:
+        """One step of the machine; its reply to `request`, if there is one yet."""
+        since_ms, pause_s = self._now_ms(), _FIRST_PAUSE_S
+        while (effects := self._try_step(request)) is None:  # type: ignore[arg-type]
+            waited_ms = self._now_ms() - since_ms
+            if waited_ms >= patience_ms:
+                raise self._blocked(waited_ms)
+            if self._clock.wait(self._closing, pause_s):
+                return None
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        replies = (one for one in effects if isinstance(one, Reply) and one.token == request.token)
+        return next(replies, None)
+
+    def _blocked(self, waited_ms: int) -> GroupBlocked:
+        pid = self._lock.holder()
+        who = "another process" if pid is None else f"process {pid}"
+        look = f"find it with `lsof {self._lock_path}`; " if pid is None else ""
+        return GroupBlocked(
+            f"{who} holds the lock {self._lock_path!r} of group {self.group_id!r}; this one has "
+            f"waited {waited_ms / 1000:.1f} s for it",
+            f"{look}if it was stopped, let it go on: kill -CONT {pid or 'PID'}; "
+            f"or end it: kill -9 {pid or 'PID'}",
+        )
+
+    def _try_step(self, event: Input) -> list[Effect] | None:
+        """One step of the machine under the lock; its effects. None: try again.
+
+        Somebody else has the lock just now, or the folder was gone, and with it the group.
+        """
         with self._mutex:
+            if self._closing.is_set():
+                return None
             try:
-                self._lock.acquire()  # in here: an interrupt may come right behind it
-                saved = self._load()
-                machine = GroupMachine(saved.group, self._limits)
-                effects = self._carry_out(machine, event)
-                mine = None
-                for effect in effects:
-                    if isinstance(effect, Reply):
-                        if isinstance(event, Request) and effect.token == event.token:
-                            mine = effect
-                        else:
-                            saved.outbox[effect.token] = _Kept(self._now_ms(), effect)
-                self._save(saved)
+                if not self._lock.acquire(wait=False):  # in here: an interrupt may come behind it
+                    return None
+                effects = self._step_alone(event)
+            except FileNotFoundError:
+                self._make_folder()
+                return None
             finally:
                 self._lock.release()
         for effect in effects:
@@ -230,7 +271,18 @@ class GroupFiles:
                     because=effect.because,
                     data=effect.data,
                 )
-        return mine
+        return effects
+
+    def _step_alone(self, event: Input) -> list[Effect]:
+        saved = self._load()
+        machine = GroupMachine(saved.group, self._limits)
+        effects = self._carry_out(machine, event)
+        asked = event.token if isinstance(event, Request) else None
+        for effect in effects:
+            if isinstance(effect, Reply) and effect.token != asked:
+                saved.outbox[effect.token] = _Kept(self._now_ms(), effect)
+        self._save(saved)
+        return effects
 
     def _carry_out(self, machine: GroupMachine, event: Input) -> list[Effect]:
         """The effects of `event`, those of storing included: it is done before we let go."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from craft2.clock import Clock
 from phase2_groups.consumer_config import ConsumerConfig
+from phase2_groups.consumer_errors import GroupBlocked
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import Commit, OffsetToCommit, Reply
 from phase2_groups.membership import Ask, MemberConfig, Membership, MemberState, Tell
@@ -24,7 +25,10 @@ _ENDS_BY_ITSELF_S, _ENDS_WITH_GOODBYE_S = 0.2, 1.0  # the longest that `close` w
 
 
 class GroupMember:
-    """One consumer's membership, with its thread. `news` is called when `poll` has to look."""
+    """One consumer's membership, with its thread.
+
+    news: called when `poll` has to look. blocked: called when the group's files cannot be had.
+    """
 
     def __init__(
         self,
@@ -32,12 +36,13 @@ class GroupMember:
         transport: Transport,
         clock: Clock,
         news: Callable[[], None],
+        blocked: Callable[[GroupBlocked], None],
     ) -> None:
         assert config.group_id is not None
         self._group_id = config.group_id
         self._transport = transport
         self._clock = clock
-        self._news = news
+        self._news, self._blocked = news, blocked
         self._lock = threading.Lock()  # guards the core
         self._closing = SafeEvent()
         self._failure: BaseException | None = None
@@ -123,8 +128,10 @@ class GroupMember:
                 error = self._core.commit_refused(request, error)
         return error
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, timeout_ms: int) -> None:
         """End the thread and leave the group (a static member stays in it until its timeout).
+
+        Raises GroupBlocked if the goodbye could not be said for `timeout_ms`.
 
         The thread may be waiting for the reply to a join, and that for members that are busy. The
         goodbye ends such a join. A static member says none: its thread ends with the reply, and
@@ -137,7 +144,8 @@ class GroupMember:
             with self._lock:
                 ask = self._core.leave(reason)
             if ask is not None:
-                self._transport.ask_group(self._group_id, ask.request, ask.timeout_ms)
+                limit_ms = min(ask.timeout_ms, timeout_ms)
+                self._transport.ask_group(self._group_id, ask.request, limit_ms)
             if not self._thread.is_alive():
                 return
 
@@ -152,13 +160,21 @@ class GroupMember:
                 if ask is None:
                     self._clock.wait(self._closing, _LOOK_EVERY_S)
                     continue
-                reply = self._transport.ask_group(self._group_id, ask.request, ask.timeout_ms)
+                reply = self._ask(ask)
                 with self._lock:
                     self._core.received(ask.request, reply, self._now_ms())
                 self._news()
         except BaseException as error:
             self._failure = error
             self._news()
+
+    def _ask(self, ask: Ask) -> Reply | None:
+        """The reply; None: there was none in time, or the request could not even be put."""
+        try:
+            return self._transport.ask_group(self._group_id, ask.request, ask.timeout_ms)
+        except GroupBlocked as error:
+            self._blocked(error)
+            return None
 
     def _next(self) -> Ask | None:
         """What to send now, if anything."""

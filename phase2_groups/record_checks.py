@@ -62,6 +62,7 @@ def check_timestamps(timestamps: Collection[object]) -> None:
     """Raise BadRecord unless all are whole numbers that a batch can hold beside each other."""
     for kind in set(map(type, timestamps)) - {int}:
         raise BadRecord(f"a timestamp is of type {kind.__name__}", "give whole ms since 1970")
-    largest = max(map(abs, timestamps), default=0)  # type: ignore[arg-type]
-    if largest >= _TIMESTAMP_LIMIT:
-        raise BadRecord(f"a timestamp is {largest} ms from 1970", "give ms, below 2**62")
+    for one in (min, max):
+        found = one(timestamps, default=0)  # type: ignore[type-var]
+        if not 0 <= found < _TIMESTAMP_LIMIT:  # type: ignore[operator]
+            raise BadRecord(f"a timestamp is {found}", "give ms since 1970, from 0 to below 2**62")

@@ -42,10 +42,10 @@ def create_topic(
     """
     disk = disk or RealDisk()
     check_topic(topic)
-    if not 1 <= partitions <= MAX_PARTITIONS:
+    if type(partitions) is not int or not 1 <= partitions <= MAX_PARTITIONS:
         raise TopicError(
-            f"topic {topic!r} cannot have {partitions} partitions",
-            f"give a number from 1 to {MAX_PARTITIONS}",
+            f"topic {topic!r} cannot have {partitions!r} partitions",
+            f"give a whole number from 1 to {MAX_PARTITIONS}",
         )
     there = partition_count(root, topic, disk=disk)
     if there > partitions:
@@ -76,7 +76,7 @@ def _folders(root: str | os.PathLike[str], topic: str, disk: Disk) -> list[int]:
 
 def check_topic(topic: str) -> None:
     """Raise TopicError unless `topic` is a name that Kafka allows too."""
-    if not _NAME.fullmatch(topic) or topic in (".", ".."):
+    if not isinstance(topic, str) or not _NAME.fullmatch(topic) or topic in (".", ".."):
         raise TopicError(
             f"{topic!r} is not the name of a topic",
             "use up to 249 of the characters a-z A-Z 0-9 . _ -",

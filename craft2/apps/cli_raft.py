@@ -71,12 +71,24 @@ def serve(
     from phase3_raft.raft.messages import Members, RaftError
     from phase3_raft.raft.state import RaftConfig
 
+    if server_id < 1:
+        raise RaftError(f"--id {server_id}", "give a whole number of 1 or more")
+    if not cluster:
+        raise RaftError("--cluster is empty", 'give the cluster a name, such as "craft2"')
+    if compact_every < 1:
+        raise RaftError(f"--compact-every {compact_every}", "give a whole number of 1 or more")
     addresses = raft_process.parse_peers(peers)
     if server_id not in addresses:
         raise RaftError(f"--id {server_id} is not in --peers {peers}", "add it there")
     if join and voters:
         raise RaftError(f"--join and --voters {voters}", "who joins founds nothing: give one")
     founders = raft_process.parse_numbers(voters) if voters else tuple(sorted(addresses))
+    strangers = sorted(set(founders) - set(addresses))
+    if strangers:
+        raise RaftError(
+            f"--voters {voters} names {strangers[0]}, which is not in --peers {peers}",
+            "add it there with its address, or leave it out of --voters",
+        )
     raft_process.serve(
         NodeConfig(
             cluster=cluster,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -36,6 +37,7 @@ from phase1_file_queue.queue_files import (
     require_metadata,
 )
 from phase1_file_queue.recovery import Damage, find_valid_batch, scan
+from phase2_groups.topics import list_topics
 
 # The fields of a batch's header: name, first byte, size. The layout itself: craft2.batch_header.
 FIELDS = (
@@ -62,7 +64,7 @@ class CannotInspect(Craft2Error):
 def inspect(path: Path, console: Console, *, records: bool = False, at: int | None = None) -> bool:
     """Print what `path` is and holds; True if nothing in it is damaged.
 
-    path: a queue's directory, a log's directory, a .log file or a .msg file.
+    path: a queue's directory, a log's directory, a folder of topics, a .log or a .msg file.
     records: also print each record of a .log file, or each message of a queue.
     at: instead, a hexdump of the batch with this offset (.log file).
     """
@@ -74,10 +76,25 @@ def inspect(path: Path, console: Console, *, records: bool = False, at: int | No
         return _hexdump(path, at, console) if at is not None else _segment(path, console, records)
     if path.suffix == ".msg" and path.is_file():
         return _message(path, console)
+    if path.is_dir() and _topics(path, console):
+        return True
     raise CannotInspect(
-        f"{str(path)!r} is neither a queue, nor a log, nor a .log or .msg file",
+        f"{str(path)!r} is neither a queue, nor a log, nor a folder of topics, nor a .log or .msg "
+        "file",
         "name the directory that holds queue.json, a log's directory, or one such file",
     )
+
+
+def _topics(root: Path, console: Console) -> bool:
+    """The topics in a folder, a line each; False if there are none."""
+    found = False
+    for topic, count in list_topics(root).items():
+        if any((root / f"{topic}-0").glob("*.log")):
+            found = True
+            partitions = "1 partition" if count == 1 else f"{count} partitions"
+            line = f"topic {_text(os.fsencode(topic), 255)}: {partitions}"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return found
 
 
 def _text(data: bytes | None, limit: int = 60) -> str:

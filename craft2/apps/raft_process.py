@@ -78,9 +78,15 @@ def parse_peers(text: str) -> dict[ServerId, Address]:
     found: dict[ServerId, Address] = {}
     for one in text.split(","):
         number, _, address = one.strip().partition("=")
-        if not number.isdecimal() or int(number) in found:
-            raise NetError(f"--peers {text!r}", "give 1=host:port,2=host:port, each number once")
-        found[int(number)] = parse_address(address)
+        if not number.isdecimal() or int(number) < 1 or int(number) in found:
+            fix = "give 1=host:port,2=host:port, each number once, from 1 on"
+            raise NetError(f"--peers {text!r}", fix)
+        place = parse_address(address)
+        if place.port and place in found.values():
+            raise NetError(
+                f"--peers {text!r} has {address} twice", "give each server an address of its own"
+            )
+        found[int(number)] = place
     return found
 
 

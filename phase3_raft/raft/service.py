@@ -38,6 +38,9 @@ MAX_UNDER_WAY = 100  # requests of one connection that are not answered yet
 IDLE_S = 600.0  # as Kafka's connections.max.idle.ms
 
 
+OPERATIONS = "append, write, list, read, status, members or transfer"
+
+
 class BadRequest(RaftError):
     """A line that asks for nothing that this server knows."""
 
@@ -136,7 +139,11 @@ class Service:
             try:
                 request = msgspec.json.decode(line, type=Request)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise BadRequest(f"{line[:80]!r} is no request: {error}", "see --help") from error
+                identity = _identity(line)
+                raise BadRequest(
+                    f"{line[:80]!r} is no request: {error}",
+                    f'give an object with "op", one of {OPERATIONS}',
+                ) from error
             identity = request.id
             future, result = self._begin(request)
         except Craft2Error as error:
@@ -176,11 +183,24 @@ class Service:
             case _:
                 raise BadRequest(
                     f"the operation {request.op!r}",
-                    "use append, write, list, read, status, members or transfer",
+                    f"use {OPERATIONS}",
                 )
         now: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         now.set_result(None)
         return now, lambda _: node.status()
+
+
+class _Identified(msgspec.Struct):
+    """What can be read of a request in which something else is wrong."""
+
+    id: int | str | None = None
+
+
+def _identity(line: bytes) -> int | str | None:
+    try:
+        return msgspec.json.decode(line, type=_Identified).id
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _refusal(identity: int | str | None, error: BaseException) -> Answer:

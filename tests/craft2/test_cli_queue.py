@@ -21,6 +21,7 @@ from craft2.record_batch import encode_values
 from phase1_file_queue.log_config import LogConfig
 from phase1_file_queue.partition_log import PartitionLog
 from phase1_file_queue.partitioned_queue import PartitionedQueue
+from phase2_groups.topics import create_topic
 
 
 def craft2(*arguments, stdin=b""):
@@ -95,6 +96,17 @@ def test_inspect_a_log_its_segments_and_its_records(log):
     status, said, _ = craft2("inspect", segment)
     assert (status, "3…5" in said, "2013-01-01 10:00:00" in said) == (0, True, True)
     assert "value 4" in craft2("inspect", segment, "--records")[1]
+
+
+def test_inspect_lists_the_topics_of_a_folder(tmp_path):
+    create_topic(tmp_path, "flights", 3)
+    create_topic(tmp_path, "bags", 1)
+    (tmp_path / "holiday-0").mkdir()  # no log is in it
+    status, said, _ = craft2("inspect", tmp_path)
+    assert status == 0
+    assert said.splitlines() == ["topic bags: 1 partition", "topic flights: 3 partitions"]
+    status, _, error = craft2("inspect", tmp_path / "holiday-0")
+    assert (status, "nor a folder of topics" in error) == (1, True)
 
 
 def test_the_hexdump_names_the_fields_and_points_at_a_wrong_crc(log):

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -634,3 +635,24 @@ def test_a_reader_that_was_slow_between_the_slots_does_not_go_back(tmp_path, mon
     )
     assert reader.read().end_offset == 3
     assert answers == []
+
+
+def test_nothing_is_appended_to_a_log_whose_folder_is_gone(tmp_path):
+    folder = tmp_path / "t-0"
+    log = PartitionLog(str(folder), SHARED)
+    log.append_as_leader(batch("a"), 0)
+    shutil.rmtree(folder)
+    with pytest.raises(LogError, match="t-0' was removed while it was open"):
+        log.append_as_leader(batch("b"), 0)
+
+
+def test_two_writers_take_turns_although_the_lock_was_removed_under_them():
+    disk = FaultyDisk()
+    first, second = (PartitionLog("/t-0", SHARED, disk=disk) for _ in range(2))
+    first.append_as_leader(batch("a"), 0)
+    disk.unlink("/t-0/.append")
+    third = PartitionLog("/t-0", SHARED, disk=disk)
+    with third._appending():
+        assert not first._state.append_lock.acquire(wait=False)
+    second.append_as_leader(batch("b"), 0)
+    assert values(third) == ["a", "b"]

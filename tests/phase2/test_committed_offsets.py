@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from craft2.clock import ManualClock
 from craft2.faulty_disk import FaultyDisk, crash_points
 from craft2.record_batch import decode_all
-from phase1_file_queue.log_config import LogConfig
+from phase1_file_queue.log_config import LogConfig, LogError
 from phase1_file_queue.partition_log import PartitionLog
 from phase2_groups.committed_offsets import CommittedOffsets
 from phase2_groups.group_messages import OffsetToCommit
@@ -146,3 +148,10 @@ def test_another_program_reads_it_as_records():
     log = PartitionLog("/q/__consumer_offsets-0", LogConfig(access="read"), disk=disk)
     [record] = decode_all(log.read(0, 1000).read())
     assert (read_key(record.key), record.timestamp) == (OffsetKey("g", "t", 0), 7)
+
+
+def test_a_commit_says_that_the_folder_of_the_offsets_is_gone(tmp_path):
+    offsets = CommittedOffsets(tmp_path)
+    shutil.rmtree(tmp_path / "__consumer_offsets-0")
+    with pytest.raises(LogError, match="the folder of __consumer_offsets below"):
+        offsets.commit("g", [("t", 0, OffsetToCommit(offset=1))])

@@ -9,6 +9,7 @@ import pyarrow.compute  # noqa: F401  # an import must not be interrupted
 import pytest
 from interrupts import at_each_moment
 
+from craft2.disk import RealDisk
 from craft2.events import Events
 from craft2.record_batch import encode_control_key, encode_values
 from phase2_groups import connect
@@ -19,6 +20,7 @@ from phase2_groups.consumer_errors import (
     CommitRefused,
     ConsumerClosed,
     ConsumerError,
+    GroupBlocked,
     NoOffset,
     NotAssigned,
     UnknownTopic,
@@ -682,6 +684,28 @@ def test_a_topic_grows_and_never_shrinks(root):
         create_topic(root, "u", 0)
 
 
+@pytest.mark.parametrize("count", [None, "4", 1.5, True])
+def test_a_topic_has_a_whole_number_of_partitions(root, count):
+    with pytest.raises(TopicError, match=f"cannot have {count!r} partitions"):
+        create_topic(root, "u", count)
+
+
+@pytest.mark.parametrize("name", [None, 1, b"t"])
+def test_a_topic_has_a_text_for_a_name(root, name):
+    with pytest.raises(TopicError, match=f"{name!r} is not the name of a topic"):
+        create_topic(root, name, 1)
+
+
+def test_a_poll_without_anything_to_read_is_a_mistake(root):
+    with consumer(root) as one:
+        with pytest.raises(ConsumerError, match="poll before subscribe or assign"):
+            one.poll(0)
+        with pytest.raises(ConsumerError, match="poll before subscribe or assign"):
+            next(iter(one))
+        one.assign([T0])
+        assert one.poll(0) == []
+
+
 # --- Ctrl-C
 
 
@@ -712,3 +736,43 @@ def test_an_interrupt_at_any_moment_of_a_poll_skips_no_record(root, how):
             assert offsets == [0, 1, 2, 3, 4, 5]
         c.commit()
         assert c.committed()[T0].offset == 6
+
+
+# --- the group's files
+
+
+def test_a_consumer_whose_groups_folder_is_removed_joins_anew_and_closes(root):
+    one = consumer(root)
+    one.subscribe(["t"])
+    poll_until([one], lambda: len(one.assignment()) == 2)
+    first = one.generation
+    (root / "__groups" / "g").rename(root / "gone")  # in one step, unlike rmtree
+    poll_until([one], lambda: one.generation > first and len(one.assignment()) == 2)
+    (root / "__groups" / "g").rename(root / "gone too")
+    one.close()
+
+
+def test_a_lock_that_is_not_let_go_of_is_an_event_for_poll_and_an_error_for_commit_and_close(root):
+    events, put_first = Events("c"), put(root, T0, "a")
+    settings = ConsumerConfig(
+        bootstrap_servers=f"file:{root}",
+        group_id="g",
+        auto_offset_reset="earliest",
+        session_timeout_ms=400,
+        heartbeat_interval_ms=50,
+        default_api_timeout_ms=100,
+    )
+    one = Consumer(settings, events=events)
+    one.subscribe(["t"])
+    [found] = poll_until([one], lambda: len(one.assignment()) == 2 and one.position(T0) == 1)
+    assert (put_first, values(found)) == (0, ["a"])
+    lock = RealDisk().lock(str(root / "__groups" / "g" / "lock"))
+    assert lock.acquire()
+    poll_until([one], lambda: any(event.kind == "blocked" for event in events.events))
+    with pytest.raises(GroupBlocked, match="waited"):
+        one.commit()
+    with pytest.raises(GroupBlocked, match="waited"):
+        one.close()
+    with pytest.raises(ConsumerClosed):
+        one.poll(0)
+    lock.close()

@@ -12,6 +12,7 @@ from craft2.disk import DiskFull
 from craft2.events import Events
 from craft2.faulty_disk import FaultyDisk, crash_points
 from phase2_groups.committed_offsets import CommittedOffsets
+from phase2_groups.consumer_errors import GroupBlocked
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_files import GroupFiles, GroupFilesError, group_folder
 from phase2_groups.group_messages import (
@@ -227,6 +228,41 @@ def test_a_name_with_slashes_stays_inside_its_folder():
     offsets = CommittedOffsets("/q", disk=disk, clock=clock)
     GroupFiles("/q", "../../etc/x", offsets, disk=disk, clock=clock)
     assert disk.listdir("/q/__groups") == ["..%2F..%2Fetc%2Fx"]
+
+
+def test_a_group_whose_folder_is_removed_begins_anew():
+    disk, clock = FaultyDisk(), ManualClock()
+    a = Member(disk, clock, "a")
+    a.join()
+    a.sync()
+    for name in disk.listdir("/q/__groups/g"):
+        disk.unlink(f"/q/__groups/g/{name}")
+    disk.rmdir("/q/__groups/g")
+    assert a.files.tick_if_due() == (0, State.EMPTY, None)
+    assert a.heartbeat().error is ErrorCode.UNKNOWN_MEMBER_ID
+    a.member_id = ""
+    assert a.join().generation == 2
+    assert a.sync().assignment == a.member_id.encode()
+
+
+def test_who_waits_for_a_lock_that_is_not_let_go_of_says_so_and_has_done_nothing():
+    disk, clock = FaultyDisk(), ManualClock()
+    a, b = Member(disk, clock, "a"), Member(disk, clock, "b")
+    a.join()
+    a.sync()
+    other = disk.lock("/q/__groups/g/lock")
+    assert other.acquire()
+    with pytest.raises(GroupBlocked, match=r"'/q/__groups/g/lock' of group 'g'.*waited 0\.5 s"):
+        a.commit(5)
+    assert 0.5 <= clock.monotonic() < 0.6
+    with pytest.raises(GroupBlocked, match="kill -CONT"):
+        b.join(timeout_ms=300_000)  # its session timeout is 1 s
+    assert 1.5 <= clock.monotonic() < 1.6
+    assert a.files.tick_if_due().state is State.STABLE  # a's time is up, and nobody can say so
+    other.release()
+    assert a.files.tick_if_due().state is State.EMPTY
+    assert list(a.files.group().members) == []
+    assert a.offsets.of("g") == {}
 
 
 def story(disk, clock, log):

@@ -169,14 +169,14 @@ def test_a_record_arrives_as_it_was_sent():
     with producing({"t": 1}) as (made, transport):
         made.send("t", None, "clé", timestamp_ms=7)
         made.send("t", bytearray(b"bytes"), headers=headers)
-        made.send("t", "", b"", partition=0, timestamp_ms=-1)
+        made.send("t", "", b"", partition=0, timestamp_ms=0)
         made.flush()
         first, second, third = transport.records("t", 0)
     assert first == (0, 7, "clé".encode(), None, ())
     assert (second.key, second.value) == (None, b"bytes")
     assert second.headers == (("source", b"gate 7"), ("to", "Köln".encode()), ("none", None))
     assert second.timestamp > 1_600_000_000_000
-    assert third == (2, -1, b"", b"", ())
+    assert third == (2, 0, b"", b"", ())
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -200,6 +200,7 @@ def test_batches_are_compressed_as_asked(codec):
         (("t", b""), {"partition": -1}, "partition -1 does not exist"),
         (("t", b""), {"partition": True}, "partition True does not exist"),
         (("t", b""), {"timestamp_ms": "now"}, "a timestamp is of type str"),
+        (("t", b""), {"timestamp_ms": -5}, "a timestamp is -5. Fix: give ms since 1970"),
         (("t", b""), {"headers": [("a",)]}, "give .name, value. pairs"),
         (("t", b""), {"headers": [(b"a", b"")]}, "a header's name is b'a'"),
         (("t", b""), {"headers": [("a\udcff", b"")]}, "a header's name is 'a.udcff'"),
@@ -709,7 +710,9 @@ def test_a_table_is_sent_in_portions(monkeypatch):
         (([b"a"], iter([b"k"])), "keys is <list_iterator"),
         (([b"a"], None, iter([1])), "timestamps is <list_iterator"),
         (([b"a"], None, [1, 2]), "2 timestamps for 1 values"),
-        (([b"a", b"b"], None, [5, -(2**62)]), "a timestamp is 4611686018427387904 ms from 1970"),
+        (([b"a", b"b"], None, [5, 2**62]), "a timestamp is 4611686018427387904. Fix: give ms"),
+        (([b"a", b"b"], None, [5, -1]), "a timestamp is -1. Fix: give ms"),
+        (([b"a"], None, -1), "a timestamp is -1. Fix: give ms"),
         (([b"a" * 2_000],), "a record needs 2082 bytes, and a batch may have 1000"),
     ],
 )

@@ -80,6 +80,19 @@ def test_the_list_grows_the_register_changes_and_both_can_be_read():
     assert [answer["id"] for answer in answers] == ["a", None, None, None, None, 9]
 
 
+def test_a_refusal_has_the_id_of_its_line_if_that_can_be_read_and_names_the_operations():
+    answers = conversation(
+        line("append", value=[1], id=4),
+        line("fly", id="b"),
+        b'{"id": 6}',
+        b'{"id": [7], "op": "list"}',
+        b'{"id": 8',
+    )
+    assert [answer["id"] for answer in answers] == [4, "b", 6, None, None]
+    for answer in answers:
+        assert "append, write, list, read, status, members or transfer" in answer["because"]
+
+
 def test_status_says_who_leads_and_how_far_things_are():
     [answer] = conversation(line("status"))
     status = answer["result"]
