@@ -126,9 +126,9 @@ class RaftStorage:
             publish(self._disk, path, who)
         found = self._disk.read(path)
         if found != who:
+            whose = repr(found.decode(errors="replace"))[1:-1]  # in one line, whatever is in it
             raise RaftError(
-                f"{self.directory!r} belongs to cluster and server {found.decode(errors='replace')}"
-                f", not to {who.decode()}",
+                f"{self.directory!r} belongs to cluster and server {whose}, not to {who.decode()}",
                 "start this server with its own folder",
             )
 
