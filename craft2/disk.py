@@ -305,8 +305,9 @@ class _RealLock:
     def _has_its_name(self) -> bool:
         """Whether whoever opens the path now gets the file that we have."""
         try:
-            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
-        except FileNotFoundError:
+            with _errors_of("stat", self._path):
+                return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+        except (FileNotFoundError, NotADirectoryError):
             return False
 
     def release(self) -> None:

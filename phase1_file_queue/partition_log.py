@@ -265,7 +265,7 @@ class PartitionLog:
             return
         try:
             self._state.append_lock.acquire()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise LogError(
                 f"the log's folder {self._state.directory!r} was removed while it was open",
                 "close the log, and open it again once the folder is restored or made anew",

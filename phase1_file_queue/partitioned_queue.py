@@ -135,7 +135,10 @@ class _Partition:
         with self.mutex:
             if self.refused is not None:
                 raise self.refused
-            self.lock.acquire()
+            try:
+                self.lock.acquire()
+            except (FileNotFoundError, NotADirectoryError):
+                raise missing_partition(self.directory) from None
             try:
                 offset = self.end()
                 while self.disk.exists(message_path(self.directory, offset)):
