@@ -80,7 +80,12 @@ def _without(
 
 
 def _led(
-    image: Image, one: PartitionRecord, live: Collection[BrokerId], *, preferred: bool = False
+    image: Image,
+    one: PartitionRecord,
+    live: Collection[BrokerId],
+    *,
+    preferred: bool = False,
+    unclean: bool = False,
 ) -> PartitionRecord | None:
     """The partition with another leader, if it needs one (or would rather have one)."""
     able = [who for who in one.replicas if who in live and who in one.isr]
@@ -88,7 +93,7 @@ def _led(
         return None
     isr = one.isr
     leader = able[0] if able else NOBODY
-    if leader == NOBODY and _may_lose(image, one.topic):
+    if leader == NOBODY and (unclean or _may_lose(image, one.topic)):
         left = [who for who in one.replicas if who in live]
         if left:
             leader, isr = left[0], (left[0],)
@@ -107,18 +112,24 @@ def _may_lose(image: Image, topic: str) -> bool:
     return TopicConfig(image.topics[topic].config)["unclean.leader.election.enable"] == "true"
 
 
-def prefer(
-    image: Image, partitions: Sequence[tuple[str, int]] | None = None, *, unclean: bool = False
-) -> list[PartitionRecord]:
-    """The first replica leads again where it can. partitions: these, or all."""
+def elect(
+    image: Image, topic: str, number: int, *, unclean: bool = False
+) -> PartitionRecord | ErrorCode:
+    """The first replica leads again; or, unclean, one that is there if none in sync is."""
+    one = image.partition(topic, number)
+    if one is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     live = image.live()
-    found = []
-    for one in image.partitions():
-        if partitions is None or (one.topic, one.partition) in partitions:
-            new = _led(image, one, live, preferred=True)
-            if new is not None:
-                found.append(new)
-    return found
+    if unclean:
+        if one.leader >= 0:
+            return ErrorCode.ELECTION_NOT_NEEDED
+        new = _led(image, one, live, unclean=True)
+        return new or ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    if one.leader == one.replicas[0]:
+        return ErrorCode.ELECTION_NOT_NEEDED
+    if one.replicas[0] not in live or one.replicas[0] not in one.isr:
+        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    return _led(image, one, live, preferred=True) or ErrorCode.ELECTION_NOT_NEEDED
 
 
 def change_isr(

@@ -11,9 +11,9 @@ from phase2_groups.error_codes import ErrorCode
 from phase3_raft.metadata import topic_changes
 from phase3_raft.metadata.broker_changes import (
     change_isr,
+    elect,
     fence,
     move,
-    prefer,
     register,
     shut_down,
     unfence,
@@ -133,11 +133,25 @@ def test_who_is_fenced_is_not_taken_into_an_isr():
 def test_the_first_replica_leads_again_when_it_may():
     world = World()
     world.do(fence(world.image, 1))
-    assert not prefer(world.image), "it is not there"
+    missing = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert elect(world.image, "t", 0) is missing, "it is not there"
     world.do(unfence(world.image, 1))
-    assert not prefer(world.image), "it is not in sync"
+    assert elect(world.image, "t", 0) is missing, "it is not in sync"
     world.isr(0, 1, 2, 3)
-    assert [one.leader for one in world.do(prefer(world.image, [("t", 0)]))] == [1]
+    world.do([elect(world.image, "t", 0)])
+    assert world[0].leader == 1
+    assert elect(world.image, "t", 0) is ErrorCode.ELECTION_NOT_NEEDED
+    assert elect(world.image, "u", 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_somebody_may_decide_that_a_loss_is_better_than_waiting():
+    world = World()
+    world.isr(0, 1)
+    assert elect(world.image, "t", 0, unclean=True) is ErrorCode.ELECTION_NOT_NEEDED
+    world.do(fence(world.image, 1))
+    assert elect(world.image, "t", 0) is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    world.do([elect(world.image, "t", 0, unclean=True)])
+    assert (world[0].leader, world[0].isr) == (2, (2,))
 
 
 def test_a_partition_moves_when_the_new_replicas_have_everything():
@@ -212,9 +226,11 @@ class Cluster(RuleBasedStateMachine):
     def isr(self, number, isr):
         self.world.isr(number, *sorted(isr))
 
-    @rule()
-    def prefers(self):
-        self.world.do(prefer(self.world.image))
+    @rule(number=st.integers(0, 1), unclean=st.booleans())
+    def elects(self, number, unclean):
+        new = elect(self.world.image, "t", number, unclean=unclean)
+        if isinstance(new, PartitionRecord):
+            self.world.do([new])
 
     @rule(number=st.integers(0, 1), to=st.lists(st.sampled_from(BROKERS), max_size=3))
     def moves(self, number, to):

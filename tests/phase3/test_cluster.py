@@ -310,3 +310,39 @@ def free_range(count):
                 stack.enter_context(socket.create_server(("127.0.0.1", port)))
             return first
     pytest.fail("no ports")
+
+
+@running
+async def test_a_partition_moves_to_other_brokers_and_its_first_replica_leads(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        topic = {
+            "name": "t",
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "assignments": [{"partition_index": 0, "broker_ids": (1, 2)}],
+            "configs": [],
+        }
+        fields = {"topics": [topic], "timeout": 1_000, "validate_only": False}
+        await cluster.ask(1, "create_topics", 4, fields)
+        await until(lambda: all("t" in one.image.topics for one in cluster.all.values()))
+        for n in range(10):
+            assert await cluster.produce("t", str(n)) == ErrorCode.NONE
+
+        partition = {"partition_index": 0, "replicas": (3, 2)}
+        moves = {"timeout": 1_000, "topics": [{"name": "t", "partitions": [partition]}]}
+        reply = await cluster.ask(2, "alter_partition_reassignments", 0, moves)
+        assert reply.responses[0].partitions[0].error_code == ErrorCode.NONE
+        image = cluster.all[2].image
+        await until(lambda: image.partition("t", 0).replicas == (3, 2))
+        assert image.partition("t", 0).leader == 3
+        asked = {"timeout": 1_000, "topics": None}
+        assert (await cluster.ask(3, "list_partition_reassignments", 0, asked)).topics == ()
+        await until(lambda: set(cluster.logs("t")) == {2, 3})
+        assert cluster.logs("t")[3] == [str(n) for n in range(10)]
+        assert not (tmp_path / "1" / "t-0").exists()
+
+        named = [{"topic": "t", "partitions": (0,)}]
+        fields = {"election_type": 0, "topic_partitions": named, "timeout": 1_000}
+        reply = await cluster.ask(1, "elect_leaders", 2, fields)
+        told = reply.replica_election_results[0].partition_result[0].error_code
+        assert told == ErrorCode.ELECTION_NOT_NEEDED
