@@ -54,7 +54,9 @@ def consumer(bootstrap):
     made = []
 
     def consumer(*topics, **settings):
-        settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, **settings}
+        # It may join before it has heard of the topic, and is given nothing; it looks again then.
+        usual = {"auto_offset_reset": "earliest", "metadata_max_age_ms": 500}
+        settings = {**usual, "enable_auto_commit": False, **settings}
         made.append(KafkaConsumer(*topics, bootstrap_servers=bootstrap, **settings))
         return made[-1]
 

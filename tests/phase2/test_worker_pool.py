@@ -208,7 +208,8 @@ PARENT = """
     thread = threading.Thread(target=pool.add, args=(2,))  # which ends long before the workers do
     thread.start()
     thread.join()
-    pool.wait_until(lambda: len(pool.owners()) == 6)
+    # Both: one that has only begun may be paused before it has asked to end with its parent.
+    pool.wait_until(lambda: len(pool.owners()) == 6 and len(set(pool.owners().values())) == 2)
     child = 0
     if sys.argv[3] == "paused":
         pool.pause("consumer-1")
