@@ -25,6 +25,9 @@ from phase1_file_queue.queue_consumer import QueueConsumer
 
 VALUE_BYTES = 170  # about what a flight takes
 
+# Lessons read errors from `consumer.errors`: the log's copy must not appear a second time.
+logging.getLogger("phase1_file_queue").addHandler(logging.NullHandler())
+
 
 class StandsStillError(Craft2Error):
     """A consumer does not get on, and reports no error."""
@@ -125,10 +128,8 @@ def account(
 def drain(consumer: QueueConsumer, limit_s: float = 20.0) -> None:
     """Wait until a started consumer has committed all there is, or stopped at an error.
 
-    Errors are read from `consumer.errors`, so that the log's copy does not appear a second time.
     Raises StandsStillError if that takes longer than `limit_s`.
     """
-    logging.getLogger("phase1_file_queue").addHandler(logging.NullHandler())
     clock, never = SystemClock(), threading.Event()
     give_up = clock.monotonic() + limit_s
     while any(lag and p not in consumer.errors for p, lag in consumer.lag().items()):
