@@ -5,6 +5,7 @@ from __future__ import annotations
 from phase3_raft.dispatch import Api
 from phase3_raft.handlers import (
     allocate_producer_ids,
+    alter_configs,
     alter_partition,
     alter_partition_reassignments,
     api_versions,
@@ -60,6 +61,7 @@ APIS = [
     Api(22, "init_producer_id", 0, 4, init_producer_id.handle),
     Api(23, "offset_for_leader_epoch", 2, 4, offset_for_leader_epoch.handle),
     Api(32, "describe_configs", 1, 4, describe_configs.handle),
+    Api(33, "alter_configs", 0, 2, alter_configs.handle, decides=True),
     Api(37, "create_partitions", 0, 3, create_partitions.handle, decides=True),
     Api(42, "delete_groups", 0, 2, delete_groups.handle),
     Api(43, "elect_leaders", 0, 2, elect_leaders.handle, decides=True),

@@ -5,6 +5,7 @@ Left out: settings of brokers (they come from the command line), and adding to l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from craft2.disk import DiskError
@@ -21,11 +22,19 @@ _SET, _DELETE = 0, 1
 
 async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply: each resource succeeds or fails for itself, with all its settings."""
-    responses = [await _alter(broker, one, only=request.validate_only) for one in request.resources]
+    only = request.validate_only
+    responses = [await alter(broker, one, _changes, only=only) for one in request.resources]
     return {"throttle_time": 0, "responses": responses}
 
 
-async def _alter(broker: Broker, resource: Any, *, only: bool) -> Fields:
+async def alter(
+    broker: Broker,
+    resource: Any,
+    changes: Callable[[Any], dict[str, str | None]],
+    *,
+    only: bool,
+) -> Fields:
+    """The reply for one resource. changes: what the request asks for; None: back to the default."""
     error, message = ErrorCode.NONE, None
     try:
         if resource.resource_type != TOPIC:
@@ -34,7 +43,7 @@ async def _alter(broker: Broker, resource: Any, *, only: bool) -> Fields:
                 f"settings of resources of kind {resource.resource_type} cannot be changed",
                 "change those of a topic (2); a broker's are given when it is started",
             )
-        await broker.topics.configure(resource.resource_name, _changes(resource), only_check=only)
+        await broker.topics.configure(resource.resource_name, changes(resource), only_check=only)
     except Refused as refused:
         error, message = refused.code, str(refused)
     except BadConfig as bad:
