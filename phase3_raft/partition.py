@@ -71,16 +71,19 @@ class Partition:
 
     def become(self, record: PartitionRecord) -> None:
         """What the metadata say now."""
+        self.replicas.high_watermark(self.log.end_offset)  # from here on it may not fall
         before, self.record = self.record, record
         if record.leader_epoch != before.leader_epoch:
             self._begin(record)
             self._refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._tell_watchers()
         elif self.leads:
+            self._is_alone = record.replicas == (self.replicas.me,)
             self.replicas.changed(record.isr, record.replicas, self._now_ms())
             self._advanced()
 
     def _begin(self, record: PartitionRecord) -> None:
+        self._is_alone = record.replicas == (self.replicas.me,)
         if self.leads:
             end = self.log.end_offset
             self.replicas.lead(record.isr, record.replicas, end, self._now_ms())
@@ -94,6 +97,8 @@ class Partition:
     @property
     def high_watermark(self) -> int:
         """Consumers see what is before this offset."""
+        if self._is_alone:  # then nobody has to be counted
+            return self.log.end_offset
         return self.replicas.high_watermark(self.log.end_offset)
 
     @property
