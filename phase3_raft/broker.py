@@ -46,7 +46,7 @@ from phase3_raft.topics import Topics
 
 DEFAULT_LIMITS = GroupLimits()
 DEFAULT_ADDRESS = Address("127.0.0.1", 9092)
-HAND_OVER_S = 2.0  # before a broker goes, at most
+HAND_OVER_S, GOODBYE_S = 2.0, 0.5  # before a broker goes, at most
 ALONE = "craft2"  # the name of a cluster of one
 
 
@@ -104,7 +104,7 @@ class Broker:
         Raises LogInUse, CorruptLog, DiskError, BadConfig, RaftError.
         """
         from phase3_raft.dispatch import Dispatch
-        from phase3_raft.handlers import APIS, BETWEEN_BROKERS
+        from phase3_raft.handlers import APIS, OF_CLUSTERS
         from phase3_raft.server import Server
 
         TopicConfig.of(config.topic_defaults)
@@ -162,7 +162,7 @@ class Broker:
             default_replicas=config.default_replicas,
         )
         self._producer_ids = range(0)
-        apis = APIS if config.quorum is None else [*APIS, *BETWEEN_BROKERS]
+        apis = APIS if config.quorum is None else [*APIS, *OF_CLUSTERS]
         self.dispatch = Dispatch(self, apis)
         self.server = Server(
             self.net,
@@ -311,10 +311,13 @@ class Broker:
             await self.replication.unfenced.wait()
 
     def _take_part(self, me: BrokerRecord) -> None:
-        assert self.config.quorum is not None
+        assert isinstance(self.metadata, Quorum)
+        quorum = self.metadata
+        raft = str(Address(me.host, quorum.address.port)) if quorum.joins else ""
         self.replication = Replication(
-            replace(me, incarnation=self.new_id()),
-            self.config.quorum.cluster,
+            replace(me, incarnation=self.new_id(), raft=raft),
+            quorum.config.cluster,
+            quorum.config.seeds,
             self.controller,
             self.partitions,
             self.peers,
@@ -346,6 +349,8 @@ class Broker:
         if self.replication is not None:
             await self.replication.leave(min(self.config.drain_s, HAND_OVER_S))
         await self.server.drain(self.config.drain_s)
+        if self.replication is not None:
+            await self.replication.goodbye(GOODBYE_S)
         self.server.close()
         self.groups.close()
         self.tasks.cancel()

@@ -20,7 +20,14 @@ from msgspec.structs import replace
 
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.metadata.image import Image
-from phase3_raft.metadata.records import BrokerId, BrokerRecord, PartitionRecord, Record
+from phase3_raft.metadata.records import (
+    BrokerId,
+    BrokerRecord,
+    PartitionRecord,
+    Record,
+    RemoveBrokerRecord,
+)
+from phase3_raft.refused import Refused
 from phase3_raft.topic_config import TopicConfig
 
 NOBODY = -1
@@ -54,6 +61,28 @@ def register(image: Image, broker: BrokerRecord) -> list[Record]:
         return [changed]
     live = set(image.live()) - {broker.id}
     return [changed, *_without(image, broker.id, live)]
+
+
+def unregister(image: Image, broker: BrokerId) -> list[Record]:
+    """A broker that is no more is forgotten. Raises Refused: it is there, or partitions need it."""
+    about = image.brokers.get(broker)
+    if about is None:
+        raise Refused.because(
+            ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker}", f"name one of {image.live()}"
+        )
+    if not about.fenced:
+        raise Refused.because(
+            ErrorCode.INVALID_REQUEST, f"broker {broker} runs", "stop it, and try again"
+        )
+    kept = [one for one in image.partitions() if broker in one.replicas]
+    if kept:
+        raise Refused.because(
+            ErrorCode.INVALID_REQUEST,
+            f"broker {broker} has replicas of {len(kept)} partitions, such as "
+            f"{kept[0].topic}-{kept[0].partition}",
+            "move them to other brokers first",
+        )
+    return [RemoveBrokerRecord(broker)]
 
 
 def shut_down(image: Image, broker: BrokerId) -> list[Record]:

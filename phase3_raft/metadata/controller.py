@@ -45,6 +45,8 @@ class Metadata(Protocol):
 
     async def catch_up(self) -> None: ...
 
+    async def keep_members(self) -> None: ...
+
 
 class Controller:
     """See the module. Every broker has one; it decides only where Raft leads.
@@ -129,10 +131,13 @@ class Controller:
     def _is_heard(self, broker: BrokerId) -> bool:
         return self._now_ms() - self._heard_ms.get(broker, -self._session_ms) < self._session_ms
 
-    async def heartbeat(self, broker: BrokerId, epoch: int, version: int, *, leaving: bool) -> bool:
+    async def heartbeat(
+        self, broker: BrokerId, epoch: int, version: int, *, leaving: bool, gone: bool = False
+    ) -> bool:
         """A broker is there, and knows the metadata up to `version`; returns whether it is fenced.
 
-        leaving: it would like to go; when nothing is led by it any more it may. Raises Refused.
+        leaving: it would like to go; when nothing is led by it any more it may. gone: it serves
+        nobody any more. Raises Refused.
         """
         async with self._turn:
             await self._begin_term()
@@ -143,7 +148,9 @@ class Controller:
                 ErrorCode.STALE_BROKER_EPOCH, f"broker {broker} is not registered with {epoch}"
             )
         self._heard_ms[broker] = self._now_ms()
-        if leaving:
+        if gone:
+            await self.change(lambda image: broker_changes.fence(image, broker))
+        elif leaving:
             await self.change(lambda image: broker_changes.shut_down(image, broker))
         elif about.fenced and version >= about.epoch:
             await self.change(lambda image: broker_changes.unfence(image, broker))
@@ -164,6 +171,7 @@ class Controller:
             for broker in self.metadata.image.live():
                 if broker != self.me:
                     await self._look_after(broker)
+            await self.metadata.keep_members()
         except Refused:
             pass  # another one is the controller by now
 

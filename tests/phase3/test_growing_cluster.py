@@ -1,0 +1,131 @@
+"""Brokers that join a cluster while it runs, and leave it for good."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from functools import partial
+
+from three_brokers import brokers, running, until
+
+from craft2.net import Address, free_ports
+from phase2_groups.error_codes import ErrorCode
+from phase3_raft.broker import Broker, BrokerConfig
+from phase3_raft.metadata.quorum import QuorumConfig
+
+
+@asynccontextmanager
+async def joined(cluster, root, number=4, through=(1, 2, 3)):
+    """One more broker, which founds nothing."""
+    quorum = QuorumConfig(
+        cluster="c",
+        voters=cluster.all[1].config.quorum.voters,
+        seeds=[cluster.all[n].address for n in through],
+    )
+    [port] = free_ports(1)
+    config = BrokerConfig(
+        str(root / str(number)),
+        broker_id=number,
+        listen=Address("127.0.0.1", port),
+        quorum=quorum,
+        offsets_partitions=2,
+        drain_s=0.5,
+    )
+    broker = Broker(config, trouble=cluster.said.append)
+    await broker.open()
+    try:
+        cluster.all[number] = broker
+        await broker.serves()
+        yield broker
+    finally:
+        del cluster.all[number]
+        await broker.close()
+
+
+def quorum_of(reply):
+    [topic] = reply.topics
+    [partition] = topic.partitions
+    return [
+        [one.replica_id for one in some] for some in (partition.current_voters, partition.observers)
+    ]
+
+
+def led_by(broker, leader):
+    return broker.image.partition("t", 0).leader == leader
+
+
+QUORUM = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
+
+
+@running
+async def test_a_broker_joins_is_given_partitions_and_comes_again(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        assert await cluster.make_topic("t") == ErrorCode.NONE
+        assert await cluster.produce("t", "before") == ErrorCode.NONE
+        for leader in (4, 2):  # the second time it has a disk
+            async with joined(cluster, tmp_path) as fourth:
+                assert fourth.image.live() == [1, 2, 3, 4]
+                reply = await cluster.ask(4, "describe_quorum", 2, QUORUM)
+                assert quorum_of(reply) == [[1, 2, 3], [4]]
+                assert [node.node_id for node in reply.nodes] == [1, 2, 3, 4]
+                partition = {"partition_index": 0, "replicas": (4, 2)}
+                moves = {"timeout": 1_000, "topics": [{"name": "t", "partitions": [partition]}]}
+                await cluster.ask(4, "alter_partition_reassignments", 0, moves)
+                await until(lambda: cluster.all[4].image.partition("t", 0).isr == (4, 2))
+                await until(partial(led_by, fourth, leader))
+                assert await cluster.produce("t", "after") == ErrorCode.NONE
+                await until(lambda: len(cluster.logs("t")[4]) == len(cluster.logs("t")[2]))
+            assert cluster.all[1].image.live() == [1, 2, 3]
+        assert cluster.logs("t")[2] == ["before", "after", "after"]
+
+
+@running
+async def test_a_broker_that_has_gone_is_forgotten_when_nothing_needs_it(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        assert await cluster.make_topic("t") == ErrorCode.NONE
+
+        async def unregister(number):
+            reply = await cluster.ask(2, "unregister_broker", 0, {"broker_id": number})
+            return ErrorCode(reply.error_code), reply.error_message
+
+        assert (await unregister(9))[0] == ErrorCode.BROKER_ID_NOT_REGISTERED
+        error, words = await unregister(1)
+        assert error == ErrorCode.INVALID_REQUEST
+        assert "one of the voters" in words
+        async with joined(cluster, tmp_path):
+            error, words = await unregister(4)
+            assert error == ErrorCode.INVALID_REQUEST
+            assert "broker 4 runs" in words
+            for replicas in ((4, 1), (2, 1)):
+                partition = {"partition_index": 0, "replicas": replicas}
+                moves = {"timeout": 1_000, "topics": [{"name": "t", "partitions": [partition]}]}
+                if replicas == (2, 1):
+                    break
+                await cluster.ask(1, "alter_partition_reassignments", 0, moves)
+                await until(lambda: cluster.all[2].image.partition("t", 0).replicas == (4, 1))
+        error, words = await unregister(4)
+        assert error == ErrorCode.INVALID_REQUEST
+        assert "replicas of 1 partitions" in words
+        await cluster.ask(1, "alter_partition_reassignments", 0, moves)
+        await until(lambda: cluster.all[2].image.partition("t", 0).replicas == (2, 1))
+        assert (await unregister(4))[0] == ErrorCode.NONE
+        await until(lambda: all(4 not in one.image.brokers for one in cluster.all.values()))
+
+        async def observers():
+            return quorum_of(await cluster.ask(1, "describe_quorum", 2, QUORUM))[1]
+
+        async with asyncio.timeout(20):
+            while await observers():
+                await asyncio.sleep(0.02)
+
+
+@running
+async def test_one_that_can_reach_no_broker_waits_and_begins_when_there_is_one(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        nobody = Address("127.0.0.1", free_ports(1)[0])
+        cluster.all[0] = type("Nobody", (), {"address": nobody})
+        try:
+            async with joined(cluster, tmp_path, through=(0, 3)) as fourth:
+                assert fourth.image.live() == [1, 2, 3, 4]
+        finally:
+            del cluster.all[0]
