@@ -59,7 +59,8 @@ class BrokerConfig:
     none of their own, the groups' topic as well. quorum: the cluster that it is one of; None: it is
     alone. default_replicas: of a topic for which nobody says, if there are so many brokers.
     session_ms: a broker that is not heard of for so long is fenced. max_lag_ms: a replica that has
-    not had everything for so long is not in sync.
+    not had everything for so long is not in sync. leader_rebalance_s: so often the first replica of
+    each partition leads again.
     """
 
     data_dir: str
@@ -82,6 +83,7 @@ class BrokerConfig:
     heartbeat_ms: int = 200
     session_ms: int = 2_000
     max_lag_ms: int = 10_000
+    leader_rebalance_s: float = 300.0
 
 
 class Broker:
@@ -151,6 +153,7 @@ class Broker:
             self.clock,
             session_ms=config.session_ms,
             doubt_ms=2 * config.heartbeat_ms,
+            prefer_ms=round(1_000 * config.leader_rebalance_s),
             accepts=self.peers.accepts,
             trouble=trouble,
         )

@@ -38,7 +38,7 @@ class Peers:
     async def ask_first(
         self, addresses: Sequence[Address], name: str, version: int, fields: Fields
     ) -> Any:
-        """The reply of the first broker that answers, wherever it is. Raises OSError, BadMessage."""
+        """The reply of the first broker that answers there. Raises OSError, BadMessage."""
         error: OSError = ConnectionRefusedError("there is no controller at the moment")
         for address in addresses:
             try:

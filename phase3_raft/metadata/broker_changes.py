@@ -141,6 +141,13 @@ def _may_lose(image: Image, topic: str) -> bool:
     return TopicConfig(image.topics[topic].config)["unclean.leader.election.enable"] == "true"
 
 
+def prefer(image: Image) -> list[Record]:
+    """The first replica of each partition leads again, where it can."""
+    live = image.live()
+    changed = (_led(image, one, live, preferred=True) for one in image.partitions())
+    return [one for one in changed if one is not None]
+
+
 def elect(
     image: Image, topic: str, number: int, *, unclean: bool = False
 ) -> PartitionRecord | ErrorCode:

@@ -1,16 +1,21 @@
-"""Brokers that join a cluster while it runs, and leave it for good."""
+"""Brokers that join a cluster while it runs, and leave it for good; partitions that move."""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 from functools import partial
 
+from confluent_kafka import Producer
 from three_brokers import brokers, running, until
 
+from craft2.apps.cluster_admin import read_status
 from craft2.net import Address, free_ports
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker, BrokerConfig
+from phase3_raft.local_cluster import LocalCluster
 from phase3_raft.metadata.quorum import QuorumConfig
 
 
@@ -129,3 +134,61 @@ async def test_one_that_can_reach_no_broker_waits_and_begins_when_there_is_one(t
                 assert fourth.image.live() == [1, 2, 3, 4]
         finally:
             del cluster.all[0]
+
+
+@running
+async def test_the_first_replica_leads_again_after_a_while(tmp_path):
+    async with brokers(tmp_path, leader_rebalance_s=0.3) as cluster:
+        assert await cluster.make_topic("t", 3) == ErrorCode.NONE
+        again = cluster.all[1]
+        await again.close()
+        assert all(one.leader != 1 for one in cluster.all[2].image.partitions())
+        cluster.all[1] = Broker(again.config, trouble=cluster.said.append)
+        await cluster.all[1].open()
+        firsts = [one.replicas[0] for one in cluster.all[2].image.partitions()]
+        assert 1 in firsts
+        await until(lambda: [one.leader for one in cluster.all[2].image.partitions()] == firsts)
+
+
+def craft2(*words):
+    command = [sys.executable, "-P", "-m", "craft2.apps.cli", "cluster", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_commands_of_an_administrator(tmp_path):
+    at = ["--data-dir", tmp_path]
+    with LocalCluster(data_dir=tmp_path) as cluster:
+        fourth = cluster.add()
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        producer.produce("t", b"x")
+        assert producer.flush(20) == 0
+
+        def replicas():
+            [found] = read_status(cluster.bootstrap_servers).partitions
+            return found.replicas, found.leader
+
+        status, said = craft2("move-partitions", *at, "--topic", "t", "--to", f"{fourth},1")
+        assert (status, said.splitlines()[-1]) == (0, "all have moved")
+        assert craft2("elect-leaders", *at)[0] == 0
+        assert replicas() == ((4, 1), 4)
+        assert craft2("stop-broker", 2, *at) == (0, "broker 2 has ended\n")
+        status, said = craft2("stop-broker", fourth, *at, "--remove")
+        assert (status, said.splitlines()[-1][:21]) == (0, "broker 4 is forgotten")
+        assert replicas() == ((3, 1), 3)
+        assert craft2("move-partitions", *at, "--cancel") == (0, "0 moves called off\n")
+        for words, told in (
+            (("move-partitions", *at), "it is not said where to"),
+            (("move-partitions", *at, "--to", "9"), "no broker 9 is there"),
+            (("move-partitions", *at, "--to", "1,1"), "one is named twice"),
+            (("move-partitions", *at, "--to", "one"), "give numbers of brokers"),
+            (("move-partitions", *at, "--to", "1", "--topic", "u"), "there is no u"),
+            (("move-partitions", *at, "--to", "1", "--topic", "t", "--partition", 7), "no t-7"),
+            (("move-partitions", "--to", "1"), "which cluster?"),
+            (("move-partitions", "--to", "1", "--data-dir", tmp_path / "x"), "no broker runs"),
+            (("stop-broker", 9, *at), "broker 9 does not run"),
+            (("elect-leaders", "--bootstrap", "127.0.0.1:1"), "no broker answers"),
+        ):
+            status, said = craft2(*words)
+            assert status == 1, said
+            assert told in said
