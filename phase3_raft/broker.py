@@ -106,7 +106,7 @@ class Broker:
         Raises LogInUse, CorruptLog, DiskError, BadConfig, RaftError.
         """
         from phase3_raft.dispatch import Dispatch
-        from phase3_raft.handlers import APIS, OF_CLUSTERS
+        from phase3_raft.handlers import APIS, BETWEEN_BROKERS, OF_CLUSTERS
         from phase3_raft.server import Server
 
         TopicConfig.of(config.topic_defaults)
@@ -165,7 +165,7 @@ class Broker:
             default_replicas=config.default_replicas,
         )
         self._producer_ids = range(0)
-        apis = APIS if config.quorum is None else [*APIS, *OF_CLUSTERS]
+        apis = APIS if config.quorum is None else [*APIS, *OF_CLUSTERS, *BETWEEN_BROKERS]
         self.dispatch = Dispatch(self, apis)
         self.server = Server(
             self.net,

@@ -19,6 +19,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from craft2.batch_header import iter_headers
 from craft2.clock import Clock
 from craft2.disk import Disk, DiskError, FileSlice
 from phase1_file_queue.log_config import LogError
@@ -133,6 +134,8 @@ class Partition:
     async def replicated(self, offset: int) -> ErrorCode:
         """Wait until all replicas in sync have what is before `offset`; or why that is not known:
         this broker leads no more, or too few are in sync."""
+        if self.deleted:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.high_watermark < offset:
             future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
             self._waiting.append((offset, future))
@@ -200,8 +203,12 @@ class Partition:
             self.caught_up()
 
     def append_as_follower(self, batches: bytes) -> None:
-        """Append what the leader sent. Raises LogError, CorruptBatch, DiskError."""
-        result = self.log.append_as_follower(batches)
+        """Append what the leader sent; its last batch may be cut (KIP-74), and comes again.
+
+        Raises LogError, CorruptBatch, DiskError.
+        """
+        whole = sum(header.size for _, header in iter_headers(batches))
+        result = self.log.append_as_follower(batches[:whole])
         self._unflushed += result.last_offset - result.first_offset + 1
 
     def follow_to(self, high_watermark: int, log_start: int) -> None:

@@ -115,6 +115,13 @@ def move_partitions(
     ] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Call moves off instead.")] = False,
     wait: Annotated[bool, typer.Option(help="Wait until they have moved.")] = True,
+    throttle: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Bytes a second that a broker may copy for it; until they have moved.",
+        ),
+    ] = None,
     bootstrap: Bootstrap = None,
     data_dir: DataDir = None,
 ) -> None:
@@ -125,6 +132,8 @@ def move_partitions(
         raise AdminError(
             "it is not said where to", "give one of --to 2,3,4, --away-from 1, --cancel"
         )
+    if throttle is not None and not wait:
+        raise AdminError("--throttle and --no-wait: who would lift the limit?", "give one of them")
     known = _bootstrap(bootstrap, data_dir)
     status = read_status(known)
     chosen = _chosen(status.partitions, topic, partition)
@@ -138,7 +147,7 @@ def move_partitions(
     else:
         target = _numbers(to or "", {one.id for one in status.brokers})
         moves = {(one.topic, one.partition): target for one in chosen}
-    _carry_out(known, moves, wait=wait)
+    _carry_out(known, moves, wait=wait, bytes_per_s=throttle)
 
 
 def elect_leaders(
@@ -191,22 +200,32 @@ def _wait_for_end(pid: int, who: str) -> None:
 
 
 def _carry_out(
-    bootstrap: str, moves: Mapping[TopicPartition, Sequence[int]], *, wait: bool = True
+    bootstrap: str,
+    moves: Mapping[TopicPartition, Sequence[int]],
+    *,
+    wait: bool = True,
+    bytes_per_s: int | None = None,
 ) -> None:
     """Move, and say how many are on their way until none is."""
-    from craft2.apps.cluster_admin import move, moving
+    from craft2.apps.cluster_admin import move, moving, throttle
 
     if not moves:
         print("nothing to move")
         return
-    move(bootstrap, moves)
-    print(f"{len(moves)} partitions move", flush=True)
-    before = None
-    while wait and (left := len(moving(bootstrap) & set(moves))):
-        if left != before:
-            print(f"{left} are on their way", flush=True)
-        before = left
-        time.sleep(_LOOK_S)
+    if bytes_per_s is not None:
+        throttle(bootstrap, moves, bytes_per_s)
+    try:
+        move(bootstrap, moves)
+        print(f"{len(moves)} partitions move", flush=True)
+        before = None
+        while wait and (left := len(moving(bootstrap) & set(moves))):
+            if left != before:
+                print(f"{left} are on their way", flush=True)
+            before = left
+            time.sleep(_LOOK_S)
+    finally:
+        if bytes_per_s is not None:
+            throttle(bootstrap, moves, None)
     if wait:
         print("all have moved")
 

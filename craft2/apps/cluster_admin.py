@@ -24,6 +24,8 @@ from phase3_raft.schemas import Fields
 
 TIMEOUT_S = 10.0
 _TIMEOUT_MS = 10_000
+_TOPIC, _BROKER = 2, 4  # kinds of resources
+_SET, _DELETE = 0, 1
 _METADATA = ("__cluster_metadata", 0)
 TopicPartition: TypeAlias = tuple[str, int]
 
@@ -127,6 +129,40 @@ def move(bootstrap: str, moves: Mapping[TopicPartition, Sequence[int] | None]) -
         for one in topic.partitions:
             what = f"the move of {topic.name}-{one.partition_index}"
             _check(one.error_code, one.error_message, what)
+
+
+def throttle(
+    bootstrap: str, moves: Mapping[TopicPartition, Sequence[int]], bytes_per_s: int | None
+) -> None:
+    """Let what is copied for these moves take so much of each broker at most; None: no limit any
+    more. Raises AdminError, NetError."""
+    topics: dict[str, list[str]] = {}
+    for (topic, number), replicas in moves.items():
+        topics.setdefault(topic, []).extend(f"{number}:{who}" for who in replicas)
+    limits = [("", "follower.replication.throttled.rate", str(bytes_per_s))]
+    names = [
+        (topic, "follower.replication.throttled.replicas", ",".join(some))
+        for topic, some in topics.items()
+    ]
+    operation = _DELETE if bytes_per_s is None else _SET
+    resources = [
+        {
+            "resource_type": kind,
+            "resource_name": resource,
+            "configs": [
+                {
+                    "name": name,
+                    "config_operation": operation,
+                    "value": None if operation == _DELETE else value,
+                }
+            ],
+        }
+        for kind, some in ((_BROKER, limits), (_TOPIC, names))
+        for resource, name, value in some
+    ]
+    fields = {"resources": resources, "validate_only": False}
+    for one in ask(bootstrap, "incremental_alter_configs", 1, fields).responses:
+        _check(one.error_code, one.error_message, "the limit")
 
 
 def moving(bootstrap: str) -> set[TopicPartition]:

@@ -80,11 +80,13 @@ APIS = [
     Api(47, "offset_delete", 0, 0, offset_delete.handle),
     Api(60, "describe_cluster", 0, 0, describe_cluster.handle),
 ]
-OF_CLUSTERS = [  # by brokers alone, but for 55 and 64
+OF_CLUSTERS = [
     Api(55, "describe_quorum", 0, 2, describe_quorum.handle, decides=True),
+    Api(64, "unregister_broker", 0, 0, unregister_broker.handle, decides=True),
+]
+BETWEEN_BROKERS = [  # clients are not told of these
     Api(56, "alter_partition", 2, 2, alter_partition.handle),
     Api(62, "broker_registration", 0, 0, broker_registration.handle, decides=True),
     Api(63, "broker_heartbeat", 0, 0, broker_heartbeat.handle),
-    Api(64, "unregister_broker", 0, 0, unregister_broker.handle, decides=True),
     Api(67, "allocate_producer_ids", 0, 0, allocate_producer_ids.handle),
 ]

@@ -1,7 +1,7 @@
 """AlterConfigs (key 33), versions 0-2: the settings of a topic are these, all others the default.
 
 Kafka advises against it, since who changes one setting undoes what others have set meanwhile
-(KIP-339); some clients know nothing newer. Left out: settings of brokers.
+(KIP-339); some clients know nothing newer. Of topics and brokers, as IncrementalAlterConfigs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
+from phase3_raft.handlers.describe_configs import BROKER
 from phase3_raft.handlers.incremental_alter_configs import alter
 from phase3_raft.metadata.topic_changes import existing
 from phase3_raft.refused import Refused
@@ -27,7 +28,11 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
         for name, value in given.items():
             if value is None:
                 raise Refused.because(ErrorCode.INVALID_REQUEST, f"{name} without a value")
-        before = existing(broker.image, resource.resource_name).config
+        name = resource.resource_name
+        if resource.resource_type == BROKER:
+            before = broker.image.broker_config.get(name, {})
+        else:
+            before = existing(broker.image, name).config
         return {**dict.fromkeys(before), **given}
 
     only = request.validate_only

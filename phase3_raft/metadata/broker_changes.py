@@ -14,15 +14,17 @@ Source: Kafka's `ReplicationControlManager`, `PartitionChangeBuilder`; KIP-841 (
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from phase2_groups.error_codes import ErrorCode
+from phase3_raft.broker_settings import FOR_ALL, SETTINGS
 from phase3_raft.metadata.image import Image
 from phase3_raft.metadata.records import (
     BrokerId,
     BrokerRecord,
+    ConfigRecord,
     PartitionRecord,
     Record,
     RemoveBrokerRecord,
@@ -83,6 +85,25 @@ def unregister(image: Image, broker: BrokerId) -> list[Record]:
             "move them to other brokers first",
         )
     return [RemoveBrokerRecord(broker)]
+
+
+def configure(image: Image, name: str, changes: Mapping[str, str | None]) -> list[Record]:
+    """Other settings of a broker, "" for all; None: the default. Raises Refused, BadConfig."""
+    if name != FOR_ALL and not (name.isdecimal() and int(name) in image.brokers):
+        raise Refused.because(
+            ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}", f"take one of {image.live()}"
+        )
+    for key, value in changes.items():
+        if value is None:
+            continue
+        if key not in SETTINGS:
+            raise Refused.because(
+                ErrorCode.INVALID_REQUEST,
+                f"{key} of a broker cannot be changed while it runs",
+                f"change one of {', '.join(SETTINGS)}, or start the broker with another value",
+            )
+        SETTINGS[key].check(value)
+    return [ConfigRecord("broker", name, *item) for item in changes.items() if item[0] in SETTINGS]
 
 
 def shut_down(image: Image, broker: BrokerId) -> list[Record]:

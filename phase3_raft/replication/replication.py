@@ -19,6 +19,7 @@ from craft2.net import Address, parse_address
 from craft2.tasks import Tasks
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import TopicPartition
+from phase3_raft.broker_settings import follower_rate
 from phase3_raft.codec import BadMessage
 from phase3_raft.metadata import broker_changes
 from phase3_raft.metadata.controller import Controller
@@ -61,7 +62,9 @@ class Replication:
         self._partitions, self._peers, self._tasks = partitions, peers, tasks
         self._clock, self._trouble = clock, trouble
         self._heartbeat_s, self._isr_s = heartbeat_ms / 1000, max_lag_ms / 2000
-        self._fetchers = Fetchers(me.id, peers, tasks, trouble)
+        self._fetchers = Fetchers(
+            me.id, peers, tasks, trouble, lambda: follower_rate(controller.metadata.image, me.id)
+        )
         self._epoch = -1
         self._changed = asyncio.Event()
         self._isr_due = asyncio.Event()

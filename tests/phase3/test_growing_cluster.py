@@ -17,6 +17,8 @@ from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.local_cluster import LocalCluster
 from phase3_raft.metadata.quorum import QuorumConfig
+from phase3_raft.replication.fetcher import Fetcher
+from phase3_raft.replication.throttle import Throttle
 
 
 @asynccontextmanager
@@ -150,6 +152,68 @@ async def test_the_first_replica_leads_again_after_a_while(tmp_path):
         await until(lambda: [one.leader for one in cluster.all[2].image.partitions()] == firsts)
 
 
+def settings(kind, name, **values):
+    configs = [
+        {"name": key.replace("_", "."), "config_operation": value is None, "value": value}
+        for key, value in values.items()
+    ]
+    return {"resource_type": kind, "resource_name": name, "configs": configs}
+
+
+@running
+async def test_throttled_replicas_are_held_back_and_no_others(tmp_path):
+    async with brokers(tmp_path) as cluster:
+
+        async def configure(*resources):
+            fields = {"resources": resources, "validate_only": False}
+            reply = await cluster.ask(1, "incremental_alter_configs", 1, fields)
+            return [ErrorCode(one.error_code) for one in reply.responses]
+
+        async def move(topic, *replicas):
+            partition = {"partition_index": 0, "replicas": replicas}
+            moves = {"timeout": 1_000, "topics": [{"name": topic, "partitions": [partition]}]}
+            await cluster.ask(1, "alter_partition_reassignments", 0, moves)
+            return lambda: cluster.all[1].image.partition(topic, 0).replicas == replicas
+
+        bad = settings(4, "", follower_replication_throttled_rate="0")
+        assert await configure(bad) == [ErrorCode.INVALID_CONFIG]
+        bad = settings(4, "9", follower_replication_throttled_rate="1")
+        assert await configure(bad) == [ErrorCode.INVALID_REQUEST]
+        for name in ("held", "free"):
+            assert await cluster.make_topic(name, replicas=1) == ErrorCode.NONE
+            for _ in range(3):  # more than one fetch brings, which ends in the second batch
+                assert await cluster.produce(name, "x" * 700_000) == ErrorCode.NONE
+        throttled = settings(2, "held", follower_replication_throttled_replicas="*")
+        limit = settings(4, "", follower_replication_throttled_rate="1")
+        assert await configure(throttled, limit) == [ErrorCode.NONE] * 2
+        where = cluster.all[1].image.partition("held", 0).replicas
+        others = [n for n in (1, 2, 3) if n not in where]
+        held = await move("held", *others)
+        await until(await move("free", *others))
+        for _ in range(20):  # rounds of a fetcher that could
+            assert not held()
+            await asyncio.sleep(0)
+        assert await configure(settings(4, "", follower_replication_throttled_rate=None)) == [0]
+        await until(held)
+        await until(lambda: all(len(cluster.logs("held").get(n, ())) == 3 for n in others))
+
+
+@running
+async def test_a_fetcher_leaves_a_partition_alone_that_was_closed_meanwhile(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        assert await cluster.make_topic("t") == ErrorCode.NONE
+        leader = cluster.leader("t")
+        me = leader % 3 + 1
+        broker = cluster.all[me]
+        await until(lambda: ("t", 0) in dict(broker.partitions.all()))
+        partition = dict(broker.partitions.all())["t", 0]
+        fetcher = Fetcher(me, leader, broker.peers, print, Throttle(), lambda: None)
+        await fetcher.set({("t", 0): partition})
+        partition.close(deleted=True)
+        assert not await fetcher._round()
+        assert await partition.replicated(9) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def craft2(*words):
     command = [sys.executable, "-P", "-m", "craft2.apps.cli", "cluster", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -168,7 +232,9 @@ def test_the_commands_of_an_administrator(tmp_path):
             [found] = read_status(cluster.bootstrap_servers).partitions
             return found.replicas, found.leader
 
-        status, said = craft2("move-partitions", *at, "--topic", "t", "--to", f"{fourth},1")
+        status, said = craft2(
+            "move-partitions", *at, "--topic", "t", "--to", f"{fourth},1", "--throttle", 10**6
+        )
         assert (status, said.splitlines()[-1]) == (0, "all have moved")
         assert craft2("elect-leaders", *at)[0] == 0
         assert replicas() == ((4, 1), 4)
