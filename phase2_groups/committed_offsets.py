@@ -24,21 +24,13 @@ from collections.abc import Iterable
 
 from craft2.clock import Clock, SystemClock
 from craft2.disk import Disk, RealDisk
-from craft2.record_batch import Record, encode_values
+from craft2.record_batch import encode_values
 from phase1_file_queue.log_config import LogConfig, LogError, OffsetOutOfRange
 from phase1_file_queue.partition_log import PartitionLog
 from phase2_groups.group_messages import OffsetToCommit, TopicPartition
 from phase2_groups.group_state import Group
-from phase2_groups.offset_records import (
-    GroupKey,
-    group_key,
-    group_value,
-    offset_key,
-    offset_value,
-    read_generation,
-    read_key,
-    read_offset,
-)
+from phase2_groups.offset_records import group_key, group_value, offset_key, offset_value
+from phase2_groups.offsets_table import OffsetsTable
 
 OFFSETS_TOPIC = "__consumer_offsets"
 _BATCH = 1_000  # records written at once
@@ -71,7 +63,7 @@ class CommittedOffsets:
         self._mutex = threading.Lock()
         self._compact_after = compact_after
         self._next = 0  # the offset up to which the log has been read
-        self._latest: dict[bytes, bytes] = {}
+        self._table = OffsetsTable()
 
     def commit(self, group: str, offsets: Iterable[tuple[str, int, OffsetToCommit]]) -> None:
         """Append the group's new offsets; when this returns they are on disk.
@@ -94,25 +86,19 @@ class CommittedOffsets:
         """The group's committed offsets."""
         with self._mutex:
             self._catch_up()
-            found = {}
-            for key, value in self._latest.items():
-                about = read_key(key)
-                if not isinstance(about, GroupKey) and about.group == group:
-                    found[about.topic, about.partition] = read_offset(value)
-            return found
+            return dict(self._table.offsets.get(group, {}))
 
     def generation(self, group: str) -> int:
         """The latest generation that got an assignment; 0 if none did."""
         with self._mutex:
             self._catch_up()
-            value = self._latest.get(group_key(group))
-            return 0 if value is None else read_generation(value)
+            return self._table.generations.get(group, 0)
 
     def groups(self) -> list[str]:
         """The groups that have committed, or have had members."""
         with self._mutex:
             self._catch_up()
-            return sorted({read_key(key).group for key in self._latest})
+            return self._table.groups()
 
     def close(self) -> None:
         self._log.close()
@@ -136,7 +122,7 @@ class CommittedOffsets:
                 self._appending.release()
             self._catch_up()
             grown = self._log.end_offset - self._log.log_start
-            if grown > max(self._compact_after, 4 * len(self._latest)):
+            if grown > max(self._compact_after, 4 * len(self._table.latest)):
                 self._compact()
 
     def _catch_up(self) -> None:
@@ -144,21 +130,15 @@ class CommittedOffsets:
         while True:
             start = self._log.log_start
             if self._next < start:  # compacted meanwhile: what is valid lies behind the new start
-                self._next, self._latest = start, {}
+                self._next, self._table = start, OffsetsTable()
             try:
                 for record in self._log.records(self._next):
-                    self._take(record)
+                    assert record.key is not None
+                    self._table.take(record.key, record.value)
+                    self._next = record.offset + 1
                 return
             except OffsetOutOfRange:
                 continue
-
-    def _take(self, record: Record) -> None:
-        self._next = record.offset + 1
-        assert record.key is not None
-        if record.value is None:
-            self._latest.pop(record.key, None)
-        else:
-            self._latest[record.key] = record.value
 
     def _compact(self) -> None:
         """Write what is valid once more, then cut off everything before it.
@@ -169,10 +149,10 @@ class CommittedOffsets:
             return  # somebody appends, or compacts
         try:
             self._catch_up()
-            keys, first = list(self._latest), self._log.end_offset
+            keys, first = list(self._table.latest), self._log.end_offset
             for start in range(0, len(keys), _BATCH):
                 some = keys[start : start + _BATCH]
-                values = [self._latest[key] for key in some]
+                values = [self._table.latest[key] for key in some]
                 stamps = self._clock.now_ms()
                 self._log.append_durably(encode_values(values, keys=some, timestamps=stamps))
             self._log.advance_start(first)

@@ -46,7 +46,7 @@ from phase3_raft.topics import Topics
 
 DEFAULT_LIMITS = GroupLimits()
 DEFAULT_ADDRESS = Address("127.0.0.1", 9092)
-HAND_OVER_S = 2.0  # before a broker goes, at most
+HAND_OVER_S, GOODBYE_S = 2.0, 0.5  # before a broker goes, at most
 ALONE = "craft2"  # the name of a cluster of one
 
 
@@ -59,7 +59,8 @@ class BrokerConfig:
     none of their own, the groups' topic as well. quorum: the cluster that it is one of; None: it is
     alone. default_replicas: of a topic for which nobody says, if there are so many brokers.
     session_ms: a broker that is not heard of for so long is fenced. max_lag_ms: a replica that has
-    not had everything for so long is not in sync.
+    not had everything for so long is not in sync. leader_rebalance_s: so often the first replica of
+    each partition leads again.
     """
 
     data_dir: str
@@ -82,6 +83,7 @@ class BrokerConfig:
     heartbeat_ms: int = 200
     session_ms: int = 2_000
     max_lag_ms: int = 10_000
+    leader_rebalance_s: float = 300.0
 
 
 class Broker:
@@ -104,7 +106,7 @@ class Broker:
         Raises LogInUse, CorruptLog, DiskError, BadConfig, RaftError.
         """
         from phase3_raft.dispatch import Dispatch
-        from phase3_raft.handlers import APIS, BETWEEN_BROKERS
+        from phase3_raft.handlers import APIS, BETWEEN_BROKERS, OF_CLUSTERS
         from phase3_raft.server import Server
 
         TopicConfig.of(config.topic_defaults)
@@ -151,6 +153,7 @@ class Broker:
             self.clock,
             session_ms=config.session_ms,
             doubt_ms=2 * config.heartbeat_ms,
+            prefer_ms=round(1_000 * config.leader_rebalance_s),
             accepts=self.peers.accepts,
             trouble=trouble,
         )
@@ -162,7 +165,7 @@ class Broker:
             default_replicas=config.default_replicas,
         )
         self._producer_ids = range(0)
-        apis = APIS if config.quorum is None else [*APIS, *BETWEEN_BROKERS]
+        apis = APIS if config.quorum is None else [*APIS, *OF_CLUSTERS, *BETWEEN_BROKERS]
         self.dispatch = Dispatch(self, apis)
         self.server = Server(
             self.net,
@@ -311,10 +314,13 @@ class Broker:
             await self.replication.unfenced.wait()
 
     def _take_part(self, me: BrokerRecord) -> None:
-        assert self.config.quorum is not None
+        assert isinstance(self.metadata, Quorum)
+        quorum = self.metadata
+        raft = str(Address(me.host, quorum.address.port)) if quorum.joins else ""
         self.replication = Replication(
-            replace(me, incarnation=self.new_id()),
-            self.config.quorum.cluster,
+            replace(me, incarnation=self.new_id(), raft=raft),
+            quorum.config.cluster,
+            quorum.config.seeds,
             self.controller,
             self.partitions,
             self.peers,
@@ -346,6 +352,8 @@ class Broker:
         if self.replication is not None:
             await self.replication.leave(min(self.config.drain_s, HAND_OVER_S))
         await self.server.drain(self.config.drain_s)
+        if self.replication is not None:
+            await self.replication.goodbye(GOODBYE_S)
         self.server.close()
         self.groups.close()
         self.tasks.cancel()

@@ -44,7 +44,8 @@ class LocalCluster:
             ports = list(range(base_port, base_port + 2 * brokers))
         self.addresses = {n + 1: f"127.0.0.1:{ports[n]}" for n in range(brokers)}
         voters = ",".join(f"{n + 1}=127.0.0.1:{ports[brokers + n]}" for n in range(brokers))
-        self._options = ("--voters", voters, "--replicas", str(replicas), *options)
+        self._options = ("--replicas", str(replicas), *options)
+        self._belongs = dict.fromkeys(self.addresses, ("--voters", voters))
         self._errors: dict[int, IO[str]] = {}
         self._processes: dict[int, LocalProcess] = {}
         try:
@@ -73,12 +74,21 @@ class LocalCluster:
             os.makedirs(folder, exist_ok=True)
             self._processes[number] = LocalProcess(
                 *("broker", "--data-dir", folder, "--port", port, "--broker-id", str(number)),
+                *self._belongs[number],
                 *self._options,
                 errors=self._errors[number],
                 wait=False,
             )
         for number in numbers:
             self._processes[number].ready()
+
+    def add(self) -> int:
+        """One more broker, which joins those that run; returns its number. Raises NotStarted."""
+        number = max(self.addresses) + 1
+        self._belongs[number] = ("--join", self.bootstrap_servers)
+        self.addresses[number] = f"127.0.0.1:{free_ports(1)[0]}"
+        self.start(number)
+        return number
 
     def kill(self, number: int) -> None:
         """`kill -9`."""
@@ -87,6 +97,11 @@ class LocalCluster:
     def stop(self, number: int) -> int:
         """`kill -TERM`: others lead what it led before it goes; returns the exit status."""
         return self._processes.pop(number).stop()
+
+    def ended(self) -> dict[int, int]:
+        """Those that have ended by themselves since the last call, and their exit status."""
+        gone = [number for number, one in self._processes.items() if not one.runs]
+        return {number: self._processes.pop(number).wait() for number in gone}
 
     def stop_all(self) -> None:
         """`kill -TERM` to all of them at once."""

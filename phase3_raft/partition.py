@@ -19,6 +19,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from craft2.batch_header import iter_headers
 from craft2.clock import Clock
 from craft2.disk import Disk, DiskError, FileSlice
 from phase1_file_queue.log_config import LogError
@@ -71,16 +72,19 @@ class Partition:
 
     def become(self, record: PartitionRecord) -> None:
         """What the metadata say now."""
+        self.replicas.high_watermark(self.log.end_offset)  # from here on it may not fall
         before, self.record = self.record, record
         if record.leader_epoch != before.leader_epoch:
             self._begin(record)
             self._refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._tell_watchers()
         elif self.leads:
+            self._is_alone = record.replicas == (self.replicas.me,)
             self.replicas.changed(record.isr, record.replicas, self._now_ms())
             self._advanced()
 
     def _begin(self, record: PartitionRecord) -> None:
+        self._is_alone = record.replicas == (self.replicas.me,)
         if self.leads:
             end = self.log.end_offset
             self.replicas.lead(record.isr, record.replicas, end, self._now_ms())
@@ -94,6 +98,8 @@ class Partition:
     @property
     def high_watermark(self) -> int:
         """Consumers see what is before this offset."""
+        if self._is_alone:  # then nobody has to be counted
+            return self.log.end_offset
         return self.replicas.high_watermark(self.log.end_offset)
 
     @property
@@ -128,6 +134,8 @@ class Partition:
     async def replicated(self, offset: int) -> ErrorCode:
         """Wait until all replicas in sync have what is before `offset`; or why that is not known:
         this broker leads no more, or too few are in sync."""
+        if self.deleted:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.high_watermark < offset:
             future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
             self._waiting.append((offset, future))
@@ -195,8 +203,12 @@ class Partition:
             self.caught_up()
 
     def append_as_follower(self, batches: bytes) -> None:
-        """Append what the leader sent. Raises LogError, CorruptBatch, DiskError."""
-        result = self.log.append_as_follower(batches)
+        """Append what the leader sent; its last batch may be cut (KIP-74), and comes again.
+
+        Raises LogError, CorruptBatch, DiskError.
+        """
+        whole = sum(header.size for _, header in iter_headers(batches))
+        result = self.log.append_as_follower(batches[:whole])
         self._unflushed += result.last_offset - result.first_offset + 1
 
     def follow_to(self, high_watermark: int, log_start: int) -> None:

@@ -10,7 +10,7 @@ takes long in one does not hold up another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from craft2.net import Address, Net
@@ -34,6 +34,25 @@ class Peers:
         """The reply of another broker. Raises OSError, BadMessage."""
         connection = await self._reach(broker, lane)
         return await connection.ask(name, version, fields)
+
+    async def ask_first(
+        self, addresses: Sequence[Address], name: str, version: int, fields: Fields
+    ) -> Any:
+        """The reply of the first broker that answers there. Raises OSError, BadMessage."""
+        error: OSError = ConnectionRefusedError("there is no controller at the moment")
+        for address in addresses:
+            try:
+                connection = await BrokerConnection.open(self._net, address, self._name)
+            except OSError as why:
+                error = why
+                continue
+            try:
+                return await connection.ask(name, version, fields)
+            except OSError as why:
+                error = why
+            finally:
+                await connection.close()
+        raise error
 
     async def relay(self, broker: BrokerId, frame: bytes) -> bytes:
         """The reply to a client's request. Raises OSError."""

@@ -25,9 +25,10 @@ Source: kafka.apache.org/protocol; KIP-482 (flexible versions).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
+from itertools import groupby
 from types import SimpleNamespace, UnionType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin
 
@@ -38,28 +39,29 @@ Fields: TypeAlias = Mapping[str, Any]
 Message: TypeAlias = Any  # a SimpleNamespace
 Kind: TypeAlias = Literal["request", "response"]
 
-_NUMBERS: Final = {
-    "bool": codec.number("?"),
-    "int8": codec.number("b"),
-    "int16": codec.number("h"),
-    "uint16": codec.number("H"),
-    "int32": codec.number("i"),
-    "int64": codec.number("q"),
-    "float64": codec.number("d"),
-    "error_code": codec.number("h"),
-    "timedelta_i32": codec.number("i"),
-    "timedelta_i64": codec.number("q"),
-    "datetime_i64": codec.number("q"),
-    "uuid": (codec.read_uuid, codec.write_uuid),
+_CODES: Final = {  # of `struct`
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "int64": "q",
+    "float64": "d",
+    "error_code": "h",
+    "timedelta_i32": "i",
+    "timedelta_i64": "q",
+    "datetime_i64": "q",
 }
+_NUMBERS: Final = {kind: codec.number(code) for kind, code in _CODES.items()}
 _EMPTY: Final = {"bool": False, "float64": 0.0, "uuid": None, "string": "", "bytes": b""}
 _TIME_DEFAULT = -1
 
 
 class _Field(NamedTuple):
-    """One field of a message; `tag` is None if it is always there."""
+    """One field of a message; `tag` is None if it is always there, `code` if it is no number."""
 
     name: str
+    code: str | None
     tag: int | None
     read: Read
     write: Write
@@ -111,7 +113,7 @@ def _writer(name: str, version: int, kind: Kind) -> Write:
 def _struct_reader(entity: Any, latest: Any) -> Read:
     """A reader of `entity` that adds the fields that only `latest` has."""
     own = _fields(entity, latest)
-    plain = [(one.name, one.read, one.nullable) for one in own if one.tag is None]
+    plain = list(_runs([one for one in own if one.tag is None]))
     tagged = {one.tag: (one.name, one.read) for one in own if one.tag is not None}
     names = {one.name for one in own if one.tag is None}
     defaults = {
@@ -122,9 +124,13 @@ def _struct_reader(entity: Any, latest: Any) -> Read:
     def read(data: bytes, at: int) -> tuple[Message, int]:
         values = defaults.copy()
         for name, read_one, nullable in plain:
-            values[name], at = read_one(data, at)
-            if values[name] is None and not nullable:
+            value, at = read_one(data, at)
+            if isinstance(name, tuple):
+                values.update(zip(name, value, strict=True))
+                continue
+            if value is None and not nullable:
                 raise codec.BadMessage(f"{name} is null, which it may not be", "give it a value")
+            values[name] = value
         if flexible:
             if data[at : at + 1] == b"\0":  # none, as nearly always
                 at += 1
@@ -134,6 +140,17 @@ def _struct_reader(entity: Any, latest: Any) -> Read:
         return SimpleNamespace(**values), at
 
     return read
+
+
+def _runs(fields: list[_Field]) -> Iterator[tuple[str | tuple[str, ...], Read, bool]]:
+    """(name, read, nullable) of each field; numbers that follow one another are read at once."""
+    for are_numbers, run in groupby(fields, lambda one: one.code is not None):
+        some = list(run)
+        if are_numbers and len(some) > 1:
+            codes = "".join(one.code or "" for one in some)
+            yield tuple(one.name for one in some), codec.numbers(codes), False
+        else:
+            yield from ((one.name, one.read, one.nullable) for one in some)
 
 
 def _struct_writer(entity: Any) -> Write:
@@ -182,7 +199,8 @@ def _field(field: dataclasses.Field[Any], newer: Any, flexible: bool) -> _Field:
     default = _default(field, kind, many)
     nullable = kind == "uuid" or type(None) in get_args(field.type)
     tag = field.metadata.get("tag")
-    return _Field(field.name, tag, read, write, default, required, nullable)
+    code = None if many else _CODES.get(kind)
+    return _Field(field.name, code, tag, read, write, default, required, nullable)
 
 
 def _primitive(kind: str, flexible: bool) -> tuple[Read, Write]:
@@ -198,6 +216,8 @@ def _primitive(kind: str, flexible: bool) -> tuple[Read, Write]:
             if flexible
             else (codec.read_bytes, codec.write_bytes)
         )
+    if kind == "uuid":
+        return codec.read_uuid, codec.write_uuid
     return _NUMBERS[kind]
 
 

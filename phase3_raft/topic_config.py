@@ -11,12 +11,14 @@ Source: kafka.apache.org/documentation/#topicconfigs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from craft2.errors import Craft2Error
 from phase1_file_queue.log_config import LogConfig
 
+_REPLICAS = r"\*|(\d+:\d+(,\d+:\d+)*)?"
 _MAX_INT64 = 2**63 - 1
 _MAX_INT32 = 2**31 - 1
 
@@ -26,7 +28,8 @@ class BadConfig(Craft2Error):
 
 
 class Setting(NamedTuple):
-    """One setting. values: what it can be, if not a whole number of `least` to `most`."""
+    """One setting. values: what it can be, or pattern: how it is written, if it is not a whole
+    number of `least` to `most`."""
 
     name: str
     default: str
@@ -34,12 +37,22 @@ class Setting(NamedTuple):
     least: int = 0
     most: int = _MAX_INT64
     values: tuple[str, ...] = ()
+    pattern: str = ""
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is one."""
+        return not (self.values or self.pattern)
 
     def check(self, value: str) -> None:
         """Raises BadConfig."""
         if self.values:
             if value not in self.values:
                 raise BadConfig(f"{self.name}={value!r}", f"give one of {', '.join(self.values)}")
+            return
+        if self.pattern:
+            if not re.fullmatch(self.pattern, value):
+                raise BadConfig(f"{self.name}={value!r}", f"{self.about}")
             return
         try:
             number = int(value)
@@ -68,7 +81,19 @@ SETTINGS = {
             "sync after so many records; 1: every append is on disk before it is acknowledged",
             least=1,
         ),
+        Setting(
+            "follower.replication.throttled.replicas",
+            "",
+            "partition:broker,...: replicas that catch up at a limited rate; * is all of them",
+            pattern=_REPLICAS,
+        ),
         Setting("index.interval.bytes", "4096", "an index entry every so many bytes"),
+        Setting(
+            "leader.replication.throttled.replicas",
+            "",
+            "partition:broker,...: set by Kafka's tools beside the follower's, which counts here",
+            pattern=_REPLICAS,
+        ),
         Setting("max.message.bytes", "1048588", "the largest batch", most=_MAX_INT32),
         Setting(
             "message.timestamp.type",

@@ -46,8 +46,37 @@ async def _run(config: BrokerConfig, metrics: Address | None, with_stdin: bool) 
     async with Broker(config, trouble=_say) as broker:
         with _metrics(broker, metrics):
             await _either(broker.serves(), ending.wait())
-            print(f"ready {broker.address}", flush=True)
-            await ending.wait()
+            with _pid_file(config.data_dir, broker.address):
+                print(f"ready {broker.address}", flush=True)
+                await ending.wait()
+
+
+PID_FILE = "broker.pid"
+
+
+@contextmanager
+def _pid_file(folder: str, address: Address) -> Iterator[None]:
+    """While it runs, the folder says which process it is, and where it listens."""
+    path = os.path.join(folder, PID_FILE)
+    with open(path, "w") as file:
+        file.write(f"{os.getpid()} {address}\n")
+    try:
+        yield
+    finally:
+        os.unlink(path)
+
+
+def read_pid_file(folder: str) -> tuple[int, str] | None:
+    """The broker that runs in a folder: its process, and where it listens; None: nobody does."""
+    import psutil
+
+    try:
+        with open(os.path.join(folder, PID_FILE)) as file:
+            pid, _, address = file.read().strip().partition(" ")
+        words = psutil.Process(int(pid)).cmdline()
+    except (OSError, ValueError, psutil.Error):
+        return None  # such as after a `kill -9`: the number may be another process's by now
+    return (int(pid), address) if "broker" in words and folder in words else None
 
 
 async def _either(*waiting: Coroutine[Any, Any, object]) -> None:

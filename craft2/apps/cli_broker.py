@@ -117,6 +117,14 @@ def broker(
             "too; the same for all. Without it the broker is alone.",
         ),
     ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(
+            envvar="CRAFT2_JOIN",
+            help="host:port,...: brokers of a cluster that runs, which this one joins; it does not "
+            "vote. In place of --voters.",
+        ),
+    ] = None,
     raft_listen: Annotated[
         str | None,
         typer.Option(
@@ -138,6 +146,14 @@ def broker(
             help="A replica that is behind for so long is not in sync.",
         ),
     ] = 10_000,
+    leader_rebalance_s: Annotated[
+        float,
+        typer.Option(
+            envvar="CRAFT2_LEADER_REBALANCE_S",
+            min=0.1,
+            help="So often the first replica of each partition leads again, if it can.",
+        ),
+    ] = 300.0,
     auto_create: Annotated[
         bool,
         typer.Option(
@@ -198,10 +214,11 @@ def broker(
             default_partitions=partitions,
             default_replicas=replicas,
             topic_defaults=dict(_setting(one) for one in topic_default or ()),
-            quorum=_quorum(cluster, voters, raft_listen),
+            quorum=_quorum(cluster, voters, join, raft_listen),
             session_ms=session_ms,
             heartbeat_ms=max(20, session_ms // 10),
             max_lag_ms=max_lag_ms,
+            leader_rebalance_s=leader_rebalance_s,
             auto_create_topics=auto_create,
             group_limits=limits,
             max_connections=max_connections,
@@ -220,13 +237,21 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _quorum(cluster: str, voters: str | None, listen: str | None) -> QuorumConfig | None:
-    """The cluster that the broker is one of. Raises NetError."""
-    if voters is None:
+def _quorum(
+    cluster: str, voters: str | None, join: str | None, listen: str | None
+) -> QuorumConfig | None:
+    """The cluster that the broker is one of. Raises BadBrokerFile, NetError, AdminError."""
+    if voters is None and join is None:
         return None
+    from craft2.apps.cluster_admin import read_voters
     from craft2.apps.raft_process import parse_peers
     from craft2.net import parse_address
     from phase3_raft.metadata.quorum import QuorumConfig
 
+    if voters is not None and join is not None:
+        raise BadBrokerFile("--voters and --join", "who joins founds nothing: give one")
     where = parse_address(listen) if listen else None
-    return QuorumConfig(cluster=cluster, voters=parse_peers(voters), listen=where)
+    if join is None:
+        return QuorumConfig(cluster=cluster, voters=parse_peers(voters or ""), listen=where)
+    seeds = [parse_address(one.strip()) for one in join.split(",")]
+    return QuorumConfig(cluster=cluster, voters=read_voters(join), listen=where, seeds=seeds)

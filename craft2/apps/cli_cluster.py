@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +16,14 @@ Bootstrap = Annotated[
 ]
 
 
+_LOOK_S = 0.5
+
+
 def register(app: typer.Typer) -> None:
     """Add the verbs to `app`."""
+    from craft2.apps import cli_cluster_admin
+
+    cli_cluster_admin.register(cluster)
     app.add_typer(cluster, name="cluster")
 
 
@@ -43,7 +50,7 @@ def up(
 ) -> None:
     """Run brokers, each a process, until Ctrl-C or SIGTERM, which ends them all.
 
-    Prints `broker ID pid PID HOST:PORT` for each, then `ready`.
+    Prints `broker ID pid PID HOST:PORT` for each, then `ready`, and a line if one ends.
     """
     import signal
     import threading
@@ -60,7 +67,9 @@ def up(
         for number, address in running.addresses.items():
             print(f"broker {number} pid {running.pids[number]} {address}")
         print("ready", flush=True)
-        ending.wait()
+        while not ending.wait(_LOOK_S) and running.pids:
+            for number, status in running.ended().items():
+                print(f"broker {number} has ended with status {status}", flush=True)
         running.stop_all()
 
 
@@ -70,7 +79,7 @@ def status(bootstrap: Bootstrap) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from craft2.apps.cluster_status import read_status
+    from craft2.apps.cluster_admin import read_status
 
     found = read_status(bootstrap)
     console = Console()
@@ -95,5 +104,5 @@ def status(bootstrap: Bootstrap) -> None:
         console.print(topics)
 
 
-def _numbers(numbers: list[int]) -> str:
+def _numbers(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))

@@ -13,8 +13,10 @@ Source: kafka.apache.org/documentation/#kraft
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
 
 from craft2.apps.maven import Artifact, jars
 from craft2.apps.peer_process import PeerProcess
@@ -49,6 +51,7 @@ def tool(name: str, *arguments: str) -> list[str]:
 
 
 _TOOLS = {
+    "cluster": "org.apache.kafka.tools.ClusterTool",
     "configs": "kafka.admin.ConfigCommand",
     "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "console-producer": "org.apache.kafka.tools.ConsoleProducer",
@@ -56,7 +59,10 @@ _TOOLS = {
     "consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
     "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "topics": "org.apache.kafka.tools.TopicCommand",
     "verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
@@ -66,36 +72,91 @@ _TOOLS = {
 class KafkaPeer(PeerProcess):
     """See the module."""
 
-    def __init__(self, folder: Path | None = None, *, port: int = 0) -> None:
-        """Raises PeerError, MavenError."""
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        port: int = 0,
+        number: int = 1,
+        controllers: Mapping[int, int] | None = None,
+    ) -> None:
+        """number: of the node; controllers: the ports of all nodes' controllers, if it is one of
+        several, and then call `ready`. Raises PeerError, MavenError."""
         super().__init__(folder)
         try:
             free, controller = free_ports(2)
-            port = port or free
-            settings = self.folder / "server.properties"
-            settings.write_text(_settings(port, controller, self.folder / "data"))
-            storage = ("format", "-t", _CLUSTER_ID, "-c", str(settings), "--ignore-formatted")
-            self.run(java("kafka.tools.StorageTool", *storage))
-            self.start(java("kafka.Kafka", str(settings), heap=_HEAP), port)
+            self._launch(number, port or free, controllers or {1: controller})
+            if controllers is None:
+                self.ready()
         except BaseException:
             self.close()
             raise
 
+    def _launch(self, number: int, port: int, controllers: Mapping[int, int]) -> None:
+        settings = self.folder / "server.properties"
+        settings.write_text(_settings(number, port, controllers, self.folder / "data"))
+        storage = ("format", "-t", _CLUSTER_ID, "-c", str(settings), "--ignore-formatted")
+        self.run(java("kafka.tools.StorageTool", *storage))
+        self.launch(java("kafka.Kafka", str(settings), heap=_HEAP), port)
 
-def _settings(port: int, controller_port: int, data: Path) -> str:
-    here = "127.0.0.1"
+
+class KafkaNodes:
+    """Several of them, each broker and controller, numbered from 1, as one cluster.
+
+    folder: with one for each; a temporary one each, removed at the end, if None.
+    """
+
+    def __init__(self, count: int = 3, folder: Path | None = None) -> None:
+        """Raises PeerError, MavenError."""
+        self.nodes: list[KafkaPeer] = []
+        ports = free_ports(2 * count)
+        controllers = {n + 1: ports[count + n] for n in range(count)}
+        with ExitStack() as stack:
+            for n in range(count):
+                own = None if folder is None else folder / f"node-{n + 1}"
+                node = KafkaPeer(own, port=ports[n], number=n + 1, controllers=controllers)
+                self.nodes.append(stack.enter_context(node))
+            for node in self.nodes:
+                node.ready()
+            self._stack = stack.pop_all()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where all of them are."""
+        return ",".join(node.bootstrap_servers for node in self.nodes)
+
+    @property
+    def pids(self) -> list[int]:
+        """Their processes."""
+        return [node.pid for node in self.nodes]
+
+    def __enter__(self) -> KafkaNodes:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+
+def _settings(number: int, port: int, controllers: Mapping[int, int], data: Path) -> str:
+    here, copies = "127.0.0.1", min(3, len(controllers))
+    voters = ",".join(f"{n}@{here}:{where}" for n, where in controllers.items())
     settings = {
         "process.roles": "broker,controller",
-        "node.id": 1,
-        "controller.quorum.voters": f"1@{here}:{controller_port}",
-        "listeners": f"PLAINTEXT://{here}:{port},CONTROLLER://{here}:{controller_port}",
+        "node.id": number,
+        "controller.quorum.voters": voters,
+        "listeners": f"PLAINTEXT://{here}:{port},CONTROLLER://{here}:{controllers[number]}",
         "advertised.listeners": f"PLAINTEXT://{here}:{port}",
         "controller.listener.names": "CONTROLLER",
         "log.dirs": data,
-        "offsets.topic.replication.factor": 1,
-        "transaction.state.log.replication.factor": 1,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
         "transaction.state.log.min.isr": 1,
-        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": 1,
         "group.initial.rebalance.delay.ms": 0,
     }

@@ -45,6 +45,11 @@ class PeerProcess:
 
     def start(self, command: Sequence[str], port: int) -> None:
         """Start it; returns when it answers at that port of this machine. Raises PeerError."""
+        self.launch(command, port)
+        self.ready()
+
+    def launch(self, command: Sequence[str], port: int) -> None:
+        """Start it, and do not wait."""
         self.bootstrap_servers = f"127.0.0.1:{port}"
         with self._said.open("ab") as output:
             self._process = subprocess.Popen(
@@ -54,6 +59,11 @@ class PeerProcess:
                 stderr=output,
                 start_new_session=True,
             )
+
+    def ready(self) -> None:
+        """Wait until it answers. Raises PeerError."""
+        assert self._process is not None
+        port = int(self.bootstrap_servers.rpartition(":")[2])
         deadline = time.monotonic() + _READY_S
         while not _answers(port):
             if self._process.poll() is not None or time.monotonic() > deadline:

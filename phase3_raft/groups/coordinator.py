@@ -65,7 +65,7 @@ class _Group:
     def has_nothing(self) -> bool:
         """Whether it is as it would be if it were made anew: a name that somebody asked for."""
         state = self.machine.group
-        stored = self.offsets.generations.get(state.group_id, 0)
+        stored = self.offsets.table.generations.get(state.group_id, 0)
         return (
             state.state in (State.EMPTY, State.DEAD)
             and not (state.members or state.pending or state.storing or self.waiting)
@@ -126,7 +126,7 @@ class Coordinator:
             return offsets
         found = self._groups.get(group_id)
         if found is None:
-            generation = offsets.generations.get(group_id, 0)
+            generation = offsets.table.generations.get(group_id, 0)
             group = Group(group_id=group_id, generation=generation)
             found = self._groups[group_id] = _Group(group, self._limits, offsets)
         return found
@@ -188,7 +188,9 @@ class Coordinator:
     async def committed(self, group_id: str) -> dict[TopicPartition, OffsetToCommit] | ErrorCode:
         """A group's committed offsets."""
         offsets = await self._offsets(group_id)
-        return offsets if isinstance(offsets, ErrorCode) else offsets.offsets.get(group_id, {})
+        if isinstance(offsets, ErrorCode):
+            return offsets
+        return offsets.table.offsets.get(group_id, {})
 
     def groups(self) -> dict[str, Group]:
         """All groups that are known here."""
@@ -199,8 +201,7 @@ class Coordinator:
         for number in range(self.partitions):
             offsets = self._offsets_of(number)
             if not isinstance(offsets, ErrorCode):
-                names |= dict.fromkeys(offsets.generations)
-                names |= dict.fromkeys(name for name, some in offsets.offsets.items() if some)
+                names |= dict.fromkeys(offsets.table.groups())
         return sorted(names)
 
     def subscribed(self, group_id: str) -> set[str]:
@@ -216,7 +217,7 @@ class Coordinator:
         if found is not None:
             return found.machine.group
         there = self._offsets_of(partition_of(group_id, self.partitions))
-        exists = not isinstance(there, ErrorCode) and bool(there.offsets.get(group_id))
+        exists = not isinstance(there, ErrorCode) and group_id in there.table.offsets
         return Group(group_id=group_id, state=State.EMPTY if exists else State.DEAD)
 
     async def delete(self, group_id: str) -> ErrorCode:
@@ -224,7 +225,7 @@ class Coordinator:
         group = await self._group(group_id)
         if isinstance(group, ErrorCode):
             return group
-        keys = group.offsets.keys_of(group_id)
+        keys = group.offsets.table.keys_of(group_id)
         state = group.machine.group
         if state.members or state.pending:
             return ErrorCode.NON_EMPTY_GROUP
@@ -251,7 +252,7 @@ class Coordinator:
                 continue
             keys = [
                 offset_key(group, *partition)
-                for group, committed in offsets.offsets.items()
+                for group, committed in offsets.table.offsets.items()
                 for partition in committed
                 if partition[0] == topic
             ]

@@ -1,7 +1,7 @@
-"""One partition of `__consumer_offsets`: the latest record of each key, and the log it comes from.
+"""One partition of `__consumer_offsets`: what its records add up to, and the log they come from.
 
-Every commit is a record, and the latest for a key counts; a record without a value takes the key
-away. Now and then the log is *compacted*: what is valid is written once more at its end, and what
+Every commit is a record, and the latest for a key counts (`phase2_groups.offsets_table`). Now and
+then the log is *compacted*: what is valid is written once more at its end, and what
 is before that is cut off. So a crash in between leaves everything twice, and loses nothing.
 
 Source: Kafka's `GroupMetadataManager`; the records are those of phase 2 (`offset_records`).
@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from craft2.clock import Clock
 from craft2.record_batch import encode_values
 from phase1_file_queue.log_config import LogError
-from phase2_groups.group_messages import OffsetToCommit, TopicPartition
-from phase2_groups.offset_records import GroupKey, read_generation, read_key, read_offset
+from phase2_groups.offsets_table import OffsetsTable
 from phase3_raft.partition import Partition
 
 _BATCH = 1_000  # records written at once
@@ -25,19 +24,17 @@ _COMPACT_AFTER = 10_000  # records, if they are also four times what is valid
 class OffsetsPartition:
     """See the module.
 
-    offsets, generations: by group. Invariant: they say what the records in `_latest` say.
+    table: what the records say.
     """
 
     def __init__(self, partition: Partition, clock: Clock) -> None:
         """Reads the log."""
         self._partition, self._clock = partition, clock
         self._epoch = partition.record.leader_epoch
-        self._latest: dict[bytes, bytes] = {}
-        self.offsets: dict[str, dict[TopicPartition, OffsetToCommit]] = {}
-        self.generations: dict[str, int] = {}
+        self.table = OffsetsTable()
         for record in partition.log.records():
             if record.key is not None:
-                self._take(record.key, record.value)
+                self.table.take(record.key, record.value)
 
     @property
     def leads(self) -> bool:
@@ -57,14 +54,10 @@ class OffsetsPartition:
         if error or not self.leads:
             raise LogError(f"the commit is not on all replicas: {error.name}", "commit again")
         for key, value in records:
-            self._take(key, value)
+            self.table.take(key, value)
         log = self._partition.log
-        if log.end_offset - log.log_start > max(_COMPACT_AFTER, 4 * len(self._latest)):
+        if log.end_offset - log.log_start > max(_COMPACT_AFTER, 4 * len(self.table.latest)):
             self._compact()
-
-    def keys_of(self, group: str) -> list[bytes]:
-        """All keys that speak of a group."""
-        return [key for key in self._latest if read_key(key).group == group]
 
     def _write(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         for start in range(0, len(records), _BATCH):
@@ -76,26 +69,8 @@ class OffsetsPartition:
             )
             self._partition.append(batch)
 
-    def _take(self, key: bytes, value: bytes | None) -> None:
-        about = read_key(key)
-        if value is None:
-            self._latest.pop(key, None)
-        else:
-            self._latest[key] = value
-        if isinstance(about, GroupKey):
-            if value is None:
-                self.generations.pop(about.group, None)
-            else:
-                self.generations[about.group] = read_generation(value)
-            return
-        offsets = self.offsets.setdefault(about.group, {})
-        if value is None:
-            offsets.pop((about.topic, about.partition), None)
-        else:
-            offsets[about.topic, about.partition] = read_offset(value)
-
     def _compact(self) -> None:
         first = self._partition.log.end_offset
-        self._write(list(self._latest.items()))
+        self._write(list(self.table.latest.items()))
         self._partition.log.flush()
         self._partition.log.advance_start(first)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from phase3_raft.dispatch import Api
 from phase3_raft.handlers import (
     allocate_producer_ids,
+    alter_configs,
     alter_partition,
     alter_partition_reassignments,
     api_versions,
@@ -18,6 +19,7 @@ from phase3_raft.handlers import (
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_quorum,
     elect_leaders,
     fetch,
     find_coordinator,
@@ -36,6 +38,7 @@ from phase3_raft.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    unregister_broker,
 )
 from phase3_raft.produce_messages import read_request
 
@@ -60,6 +63,7 @@ APIS = [
     Api(22, "init_producer_id", 0, 4, init_producer_id.handle),
     Api(23, "offset_for_leader_epoch", 2, 4, offset_for_leader_epoch.handle),
     Api(32, "describe_configs", 1, 4, describe_configs.handle),
+    Api(33, "alter_configs", 0, 2, alter_configs.handle, decides=True),
     Api(37, "create_partitions", 0, 3, create_partitions.handle, decides=True),
     Api(42, "delete_groups", 0, 2, delete_groups.handle),
     Api(43, "elect_leaders", 0, 2, elect_leaders.handle, decides=True),
@@ -76,9 +80,13 @@ APIS = [
     Api(47, "offset_delete", 0, 0, offset_delete.handle),
     Api(60, "describe_cluster", 0, 0, describe_cluster.handle),
 ]
-BETWEEN_BROKERS = [
+OF_CLUSTERS = [
+    Api(55, "describe_quorum", 0, 2, describe_quorum.handle, decides=True),
+    Api(64, "unregister_broker", 0, 0, unregister_broker.handle, decides=True),
+]
+BETWEEN_BROKERS = [  # clients are not told of these
     Api(56, "alter_partition", 2, 2, alter_partition.handle),
-    Api(62, "broker_registration", 0, 0, broker_registration.handle),
+    Api(62, "broker_registration", 0, 0, broker_registration.handle, decides=True),
     Api(63, "broker_heartbeat", 0, 0, broker_heartbeat.handle),
     Api(67, "allocate_producer_ids", 0, 0, allocate_producer_ids.handle),
 ]

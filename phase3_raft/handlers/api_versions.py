@@ -14,7 +14,7 @@ from phase3_raft.schemas import Fields
 
 def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The table of `handlers`."""
-    from phase3_raft.handlers import APIS
+    from phase3_raft.handlers import APIS, OF_CLUSTERS
 
     keys = [
         {
@@ -22,6 +22,6 @@ def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
             "min_version": api.first if api.advertised_first is None else api.advertised_first,
             "max_version": api.last,
         }
-        for api in APIS
+        for api in (APIS if broker.config.quorum is None else [*APIS, *OF_CLUSTERS])
     ]
     return {"error_code": 0, "api_keys": keys, "throttle_time": 0}

@@ -24,6 +24,7 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
             request.broker_epoch,
             request.current_metadata_offset,
             leaving=leaving,
+            gone=request.want_fence,
         )
     except Refused as error:
         return _reply(error.code)

@@ -1,6 +1,7 @@
 """BrokerRegistration (key 62), version 0: a broker has started, and tells the controller.
 
-Asked by brokers alone. Left out: features, and listeners other than the first.
+Asked by brokers alone. The listener RAFT is that of a broker which joins a cluster that is there.
+Left out: features.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from craft2.disk import DiskError
+from craft2.net import Address
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
@@ -20,15 +22,19 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply."""
     if request.cluster_id != broker.cluster_id:
         return _reply(ErrorCode.INCONSISTENT_CLUSTER_ID)
-    if not request.listeners or request.incarnation_id is None:
+    if not all(one.host for one in request.listeners) or request.incarnation_id is None:
         return _reply(ErrorCode.INVALID_REQUEST)
-    where = request.listeners[0]
+    listeners = {one.name: Address(one.host, one.port) for one in request.listeners}
+    where, raft = listeners.get("PLAINTEXT"), listeners.get("RAFT")
+    if where is None:
+        return _reply(ErrorCode.INVALID_REQUEST)
     record = BrokerRecord(
         request.broker_id,
         where.host,
         where.port,
         request.rack,
         incarnation=request.incarnation_id.hex,
+        raft=str(raft or ""),
     )
     try:
         return _reply(ErrorCode.NONE, await broker.controller.register(record))

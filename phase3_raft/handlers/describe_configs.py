@@ -17,8 +17,13 @@ from phase3_raft.schemas import Fields
 from phase3_raft.topic_config import SETTINGS, Setting
 
 TOPIC, BROKER = 2, 4  # kinds of resources
-SET, STATIC, DEFAULT = 1, 4, 5  # where a value comes from
+SET, SET_FOR_BROKER, SET_FOR_ALL, STATIC, DEFAULT = 1, 2, 3, 4, 5  # where a value comes from
 _STRING, _LONG, _LIST = 2, 5, 7  # kinds of values
+_LISTS = (
+    "cleanup.policy",
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+)
 
 
 def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
@@ -63,7 +68,7 @@ def _setting(
     known = [(value, source) for value, source in values if value is not None]
     value, source = known[0]
     synonyms = [{"name": name, "value": one, "source": where} for one, where in known]
-    kind = _LONG if not setting.values else _STRING
+    kind = _LONG if setting.is_number else _STRING
     return {
         "name": name,
         "value": value,
@@ -72,38 +77,43 @@ def _setting(
         "config_source": source,
         "is_sensitive": False,
         "synonyms": synonyms if request.include_synonyms else (),
-        "config_type": _LIST if setting.name == "cleanup.policy" else kind,
+        "config_type": _LIST if name in _LISTS else kind,
         "documentation": setting.about if request.include_documentation else None,
     }
 
 
 def _of_broker(broker: Broker, name: str) -> list[Fields]:
-    if name not in ("", str(broker.config.broker_id)):
+    me = str(broker.config.broker_id)
+    if name not in ("", me):
         raise Refused.because(
-            ErrorCode.INVALID_REQUEST,
-            f"this is broker {broker.config.broker_id}, not {name!r}",
-            "ask that one",
+            ErrorCode.INVALID_REQUEST, f"this is broker {me}, not {name!r}", "ask that one"
         )
     values = {
         "auto.create.topics.enable": str(broker.config.auto_create_topics).lower(),
-        "broker.id": str(broker.config.broker_id),
+        "broker.id": me,
         "log.dirs": broker.config.data_dir,
         "num.partitions": str(broker.config.default_partitions),
         "offsets.topic.num.partitions": str(broker.config.offsets_partitions),
         "socket.request.max.bytes": str(broker.config.max_request_bytes),
     }
-    return [
-        {
-            "name": key,
-            "value": value,
-            "read_only": True,
-            "is_default": False,
-            "config_source": STATIC,
-            "is_sensitive": False,
-            "synonyms": (),
-            "config_type": _STRING,
-            "documentation": None,
-        }
-        for key, value in values.items()
-        if name
-    ]
+    fixed = [_plain(key, value, STATIC) for key, value in values.items() if name]
+    given = {
+        (key, value): SET_FOR_BROKER if whose else SET_FOR_ALL
+        for whose in dict.fromkeys(("", name))
+        for key, value in broker.image.broker_config.get(whose, {}).items()
+    }
+    return fixed + [_plain(key, value, source) for (key, value), source in given.items()]
+
+
+def _plain(key: str, value: str, source: int) -> Fields:
+    return {
+        "name": key,
+        "value": value,
+        "read_only": source == STATIC,
+        "is_default": False,
+        "config_source": source,
+        "is_sensitive": False,
+        "synonyms": (),
+        "config_type": _STRING,
+        "documentation": None,
+    }

@@ -163,21 +163,26 @@ def read(one: Wanted, limit: int) -> Found:
         return Found(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     try:
         start, end = partition.log.bounds
+        watermark = partition.high_watermark
         if not start <= one.offset <= end:
-            return Found(ErrorCode.OFFSET_OUT_OF_RANGE, partition.high_watermark, start)
-        if one.follower >= 0:
+            return Found(ErrorCode.OFFSET_OUT_OF_RANGE, watermark, start)
+        if one.follower < 0:
+            end = watermark
+        else:
             there = partition.log.epoch_end_offset(one.last_epoch)
             if one.last_epoch >= 0 and (there[0] < one.last_epoch or there[1] < one.offset):
                 there = there if there[0] >= 0 else (-1, start)
-                return Found(ErrorCode.NONE, partition.high_watermark, start, diverging=there)
+                return Found(ErrorCode.NONE, watermark, start, diverging=there)
             partition.fetched(one.follower, one.offset)
-        follows = one.follower >= 0
-        records = partition.read(one.offset, limit, follower=follows) if limit > 0 else None
+            watermark = partition.high_watermark
+        if limit <= 0 or one.offset >= end:
+            return Found(ErrorCode.NONE, watermark, start)
+        records = partition.read(one.offset, limit, follower=one.follower >= 0)
     except OffsetOutOfRange:  # retention was quicker
         return Found(ErrorCode.OFFSET_OUT_OF_RANGE)
     except (LogError, DiskError):
         return Found(ErrorCode.KAFKA_STORAGE_ERROR)
-    return Found(ErrorCode.NONE, partition.high_watermark, start, records)
+    return Found(ErrorCode.NONE, watermark, start, records)
 
 
 # The bytes of the reply: by hand, as the records are slices of files that stay where they are.

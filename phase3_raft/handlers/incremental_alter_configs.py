@@ -1,17 +1,22 @@
 """IncrementalAlterConfigs (key 44), versions 0-1: change some settings, leave the others (KIP-339).
 
-Left out: settings of brokers (they come from the command line), and adding to lists.
+Of topics, and those of brokers that can be changed while they run (`broker_settings`). Left out:
+adding to lists.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from craft2.disk import DiskError
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
-from phase3_raft.handlers.describe_configs import TOPIC
+from phase3_raft.handlers.describe_configs import BROKER, TOPIC
+from phase3_raft.metadata.broker_changes import configure
+from phase3_raft.metadata.image import Image
+from phase3_raft.metadata.records import Record
 from phase3_raft.refused import Refused
 from phase3_raft.schemas import Fields
 from phase3_raft.topic_config import BadConfig
@@ -21,20 +26,32 @@ _SET, _DELETE = 0, 1
 
 async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply: each resource succeeds or fails for itself, with all its settings."""
-    responses = [await _alter(broker, one, only=request.validate_only) for one in request.resources]
+    only = request.validate_only
+    responses = [await alter(broker, one, _changes, only=only) for one in request.resources]
     return {"throttle_time": 0, "responses": responses}
 
 
-async def _alter(broker: Broker, resource: Any, *, only: bool) -> Fields:
+async def alter(
+    broker: Broker,
+    resource: Any,
+    changes: Callable[[Any], dict[str, str | None]],
+    *,
+    only: bool,
+) -> Fields:
+    """The reply for one resource. changes: what the request asks for; None: back to the default."""
     error, message = ErrorCode.NONE, None
     try:
-        if resource.resource_type != TOPIC:
+        name = resource.resource_name
+        if resource.resource_type == TOPIC:
+            await broker.topics.configure(name, changes(resource), only_check=only)
+        elif resource.resource_type == BROKER:
+            await _configure_broker(broker, name, changes(resource), only=only)
+        else:
             raise Refused.because(
                 ErrorCode.INVALID_REQUEST,
                 f"settings of resources of kind {resource.resource_type} cannot be changed",
-                "change those of a topic (2); a broker's are given when it is started",
+                "change those of a topic (2) or a broker (4)",
             )
-        await broker.topics.configure(resource.resource_name, _changes(resource), only_check=only)
     except Refused as refused:
         error, message = refused.code, str(refused)
     except BadConfig as bad:
@@ -47,6 +64,16 @@ async def _alter(broker: Broker, resource: Any, *, only: bool) -> Fields:
         "resource_type": resource.resource_type,
         "resource_name": resource.resource_name,
     }
+
+
+async def _configure_broker(
+    broker: Broker, name: str, changes: Mapping[str, str | None], *, only: bool
+) -> None:
+    def decide(image: Image) -> list[Record]:
+        records = configure(image, name, changes)
+        return [] if only else records
+
+    await broker.controller.change(decide)
 
 
 def _changes(resource: Any) -> dict[str, str | None]:

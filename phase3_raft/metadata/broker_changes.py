@@ -14,13 +14,22 @@ Source: Kafka's `ReplicationControlManager`, `PartitionChangeBuilder`; KIP-841 (
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from phase2_groups.error_codes import ErrorCode
+from phase3_raft.broker_settings import FOR_ALL, SETTINGS
 from phase3_raft.metadata.image import Image
-from phase3_raft.metadata.records import BrokerId, BrokerRecord, PartitionRecord, Record
+from phase3_raft.metadata.records import (
+    BrokerId,
+    BrokerRecord,
+    ConfigRecord,
+    PartitionRecord,
+    Record,
+    RemoveBrokerRecord,
+)
+from phase3_raft.refused import Refused
 from phase3_raft.topic_config import TopicConfig
 
 NOBODY = -1
@@ -54,6 +63,47 @@ def register(image: Image, broker: BrokerRecord) -> list[Record]:
         return [changed]
     live = set(image.live()) - {broker.id}
     return [changed, *_without(image, broker.id, live)]
+
+
+def unregister(image: Image, broker: BrokerId) -> list[Record]:
+    """A broker that is no more is forgotten. Raises Refused: it is there, or partitions need it."""
+    about = image.brokers.get(broker)
+    if about is None:
+        raise Refused.because(
+            ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker}", f"name one of {image.live()}"
+        )
+    if not about.fenced:
+        raise Refused.because(
+            ErrorCode.INVALID_REQUEST, f"broker {broker} runs", "stop it, and try again"
+        )
+    kept = [one for one in image.partitions() if broker in one.replicas]
+    if kept:
+        raise Refused.because(
+            ErrorCode.INVALID_REQUEST,
+            f"broker {broker} has replicas of {len(kept)} partitions, such as "
+            f"{kept[0].topic}-{kept[0].partition}",
+            "move them to other brokers first",
+        )
+    return [RemoveBrokerRecord(broker)]
+
+
+def configure(image: Image, name: str, changes: Mapping[str, str | None]) -> list[Record]:
+    """Other settings of a broker, "" for all; None: the default. Raises Refused, BadConfig."""
+    if name != FOR_ALL and not (name.isdecimal() and int(name) in image.brokers):
+        raise Refused.because(
+            ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}", f"take one of {image.live()}"
+        )
+    for key, value in changes.items():
+        if value is None:
+            continue
+        if key not in SETTINGS:
+            raise Refused.because(
+                ErrorCode.INVALID_REQUEST,
+                f"{key} of a broker cannot be changed while it runs",
+                f"change one of {', '.join(SETTINGS)}, or start the broker with another value",
+            )
+        SETTINGS[key].check(value)
+    return [ConfigRecord("broker", name, *item) for item in changes.items() if item[0] in SETTINGS]
 
 
 def shut_down(image: Image, broker: BrokerId) -> list[Record]:
@@ -110,6 +160,13 @@ def _led(
 
 def _may_lose(image: Image, topic: str) -> bool:
     return TopicConfig(image.topics[topic].config)["unclean.leader.election.enable"] == "true"
+
+
+def prefer(image: Image) -> list[Record]:
+    """The first replica of each partition leads again, where it can."""
+    live = image.live()
+    changed = (_led(image, one, live, preferred=True) for one in image.partitions())
+    return [one for one in changed if one is not None]
 
 
 def elect(

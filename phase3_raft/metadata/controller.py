@@ -45,10 +45,13 @@ class Metadata(Protocol):
 
     async def catch_up(self) -> None: ...
 
+    async def keep_members(self) -> None: ...
+
 
 class Controller:
     """See the module. Every broker has one; it decides only where Raft leads.
 
+    prefer_ms: so often the first replica of each partition leads again, if it can.
     accepts: whether somebody accepts connections at an address; False only if that is certain.
     """
 
@@ -60,12 +63,14 @@ class Controller:
         *,
         session_ms: int,
         doubt_ms: int,
+        prefer_ms: int,
         accepts: Callable[[Address], Awaitable[bool]],
         trouble: Callable[[str], object],
     ) -> None:
         self.me, self.metadata = me, metadata
         self._clock, self._accepts, self._trouble = clock, accepts, trouble
         self._session_ms, self._doubt_ms = session_ms, doubt_ms
+        self._prefer_ms, self._preferred_ms = prefer_ms, 0
         self._turn = asyncio.Lock()
         self._heard_ms: dict[BrokerId, int] = {}
         self._term = -1
@@ -99,7 +104,7 @@ class Controller:
             await self.metadata.catch_up()
             doubtful = self._now_ms() - self._doubt_ms
             self._heard_ms = dict.fromkeys(self.metadata.image.live(), doubtful)
-            self._term = term
+            self._term, self._preferred_ms = term, self._now_ms()
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
@@ -129,10 +134,13 @@ class Controller:
     def _is_heard(self, broker: BrokerId) -> bool:
         return self._now_ms() - self._heard_ms.get(broker, -self._session_ms) < self._session_ms
 
-    async def heartbeat(self, broker: BrokerId, epoch: int, version: int, *, leaving: bool) -> bool:
+    async def heartbeat(
+        self, broker: BrokerId, epoch: int, version: int, *, leaving: bool, gone: bool = False
+    ) -> bool:
         """A broker is there, and knows the metadata up to `version`; returns whether it is fenced.
 
-        leaving: it would like to go; when nothing is led by it any more it may. Raises Refused.
+        leaving: it would like to go; when nothing is led by it any more it may. gone: it serves
+        nobody any more. Raises Refused.
         """
         async with self._turn:
             await self._begin_term()
@@ -143,7 +151,9 @@ class Controller:
                 ErrorCode.STALE_BROKER_EPOCH, f"broker {broker} is not registered with {epoch}"
             )
         self._heard_ms[broker] = self._now_ms()
-        if leaving:
+        if gone:
+            await self.change(lambda image: broker_changes.fence(image, broker))
+        elif leaving:
             await self.change(lambda image: broker_changes.shut_down(image, broker))
         elif about.fenced and version >= about.epoch:
             await self.change(lambda image: broker_changes.unfence(image, broker))
@@ -155,7 +165,8 @@ class Controller:
             self._trouble(f"broker {broker} is fenced: {why}")
 
     async def look_after(self) -> None:
-        """Fence who was not heard of; to be called every `heartbeat_ms`."""
+        """Fence who was not heard of, and now and then give leaders their partitions back; to be
+        called every `heartbeat_ms`."""
         if not self.is_here:
             return
         try:
@@ -164,6 +175,10 @@ class Controller:
             for broker in self.metadata.image.live():
                 if broker != self.me:
                     await self._look_after(broker)
+            await self.metadata.keep_members()
+            if self._now_ms() - self._preferred_ms > self._prefer_ms:
+                self._preferred_ms = self._now_ms()
+                await self.change(broker_changes.prefer)
         except Refused:
             pass  # another one is the controller by now
 

@@ -56,6 +56,9 @@ class MetadataLog:
     async def catch_up(self) -> None:
         """Nobody else writes."""
 
+    async def keep_members(self) -> None:
+        """There is nobody else."""
+
     def write(self, records: Sequence[Record]) -> None:
         """Make these part of the metadata. Raises DiskError: then none of them is."""
         if not records:

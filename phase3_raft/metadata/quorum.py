@@ -9,6 +9,7 @@ Source: KIP-500, KIP-595, KIP-630.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,18 +19,19 @@ import msgspec
 from craft2.clock import Clock
 from craft2.disk import Disk
 from craft2.events import Emitter
-from craft2.net import Address, Net
+from craft2.net import Address, Net, parse_address
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.metadata.image import Image
-from phase3_raft.metadata.records import BrokerId, Record, decode_many, encode_many
+from phase3_raft.metadata.records import BrokerId, BrokerRecord, Record, decode_many, encode_many
 from phase3_raft.raft.application import Busy, NodeConfig, OutcomeUnknown, Stopped
 from phase3_raft.raft.driver import RaftNode
-from phase3_raft.raft.messages import Members
+from phase3_raft.raft.messages import Members, RaftError
 from phase3_raft.raft.state import NotLeader, RaftConfig
 from phase3_raft.raft.storage import RaftStorage
 from phase3_raft.refused import Refused
 
 FOLDER = "__raft"
+_ANYWHERE = Address("127.0.0.1", 0)
 Changed = Callable[[Sequence[Record]], object]
 
 
@@ -37,8 +39,10 @@ Changed = Callable[[Sequence[Record]], object]
 class QuorumConfig:
     """The Raft servers of a cluster.
 
-    cluster: its name; who has another one is not listened to. voters: their addresses, the same for
-    all brokers, this one's among them. listen: where this one's server listens, if not there.
+    cluster: its name; who has another one is not listened to. voters: the addresses of those that
+    found it, the same for all brokers. A broker that is none of them joins: it learns what they
+    decide, and does not vote. listen: where this one's server listens, if not there. seeds: brokers
+    of the cluster that one which joins can ask.
     """
 
     cluster: str
@@ -46,6 +50,7 @@ class QuorumConfig:
     listen: Address | None = None
     raft: RaftConfig = field(default_factory=RaftConfig)
     compact_every: int = 10_000
+    seeds: Sequence[Address] = ()
 
 
 class _Machine:
@@ -91,21 +96,25 @@ class Quorum:
     ) -> None:
         """Raises RaftError for a folder of another cluster or broker."""
         self.image = Image()
-        members = Members(voters=tuple(sorted(config.voters)))
+        self.me, self.config = me, config
+        joins = me not in config.voters
+        members = Members() if joins else Members(voters=tuple(sorted(config.voters)))
         storage = RaftStorage(
             os.path.join(data_dir, FOLDER), config.cluster, me, members, disk=disk, clock=clock
         )
         node = NodeConfig(
             cluster=config.cluster,
             server_id=me,
-            listen=config.listen or config.voters[me],
+            listen=config.listen or config.voters.get(me, _ANYWHERE),
             peers=config.voters,
             raft=config.raft,
             compact_every=config.compact_every,
         )
+        self._tell = changed
+        self.address = node.listen
         self.node = RaftNode(
             node,
-            _Machine(self.image, changed),
+            _Machine(self.image, self._changed),
             storage,
             net=net,
             events=events,
@@ -114,7 +123,33 @@ class Quorum:
 
     async def open(self) -> None:
         """Read the disk, listen, take part. Raises NetError, RaftError, DiskError."""
-        await self.node.start()
+        self.address = await self.node.start()
+
+    def _changed(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if isinstance(record, BrokerRecord) and record.raft and self._may_join(record.id):
+                self.node.meet(record.id, parse_address(record.raft))
+        self._tell(records)
+
+    def _may_join(self, broker: BrokerId) -> bool:
+        return broker not in self.config.voters
+
+    @property
+    def joins(self) -> bool:
+        """Whether this broker is none of the voters."""
+        return self._may_join(self.me)
+
+    async def keep_members(self) -> None:
+        """Brokers that have joined learn what is decided; who was removed does not any more.
+
+        To be called by the controller, now and again: a change waits for the one before.
+        """
+        members = self.node.members
+        joined = (one.id for one in self.image.brokers.values() if one.raft)
+        learners = tuple(sorted(set(joined) - set(members.voters)))
+        if learners != members.learners:
+            with contextlib.suppress(RaftError):  # not now: the next call tries again
+                await self.node.change_members(Members(members.voters, learners))
 
     @property
     def controller(self) -> BrokerId | None:

@@ -39,6 +39,7 @@ class BrokerRecord(_Record, frozen=True):
 
     fenced: it has not been heard of for a while, so it leads nothing and clients are not told of
     it. incarnation: another one each time that it starts. epoch: grows with each of these.
+    raft: host:port of its Raft server, if it is none of the voters that founded the cluster.
     """
 
     id: BrokerId
@@ -48,6 +49,7 @@ class BrokerRecord(_Record, frozen=True):
     fenced: bool = False
     incarnation: str = ""
     epoch: int = 0
+    raft: str = ""
 
 
 class RemoveBrokerRecord(_Record, frozen=True):

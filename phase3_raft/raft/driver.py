@@ -202,12 +202,15 @@ class RaftNode:
 
     def _check_known(self, members: Members) -> None:
         """Raises RaftError for a member that nobody could reach."""
-        known = {self.config.server_id, *self.config.peers}
-        strange = sorted(set(members.everybody) - known)
+        strange = [one for one in members.everybody if not self._links.knows(one)]
         if strange:
             raise RaftError(
-                f"servers {strange} have no address", f"take members from {sorted(known)}"
+                f"servers {sorted(strange)} have no address", "name those that `peers` or `meet` do"
             )
+
+    def meet(self, server: ServerId, address: Address) -> None:
+        """Where a server is that was not among the peers at the start, or is elsewhere by now."""
+        self._links.add(server, address)
 
     def transfer(self, to: ServerId) -> None:
         """Let another voter lead, once it has everything; `status` shows whether it does.
@@ -221,6 +224,11 @@ class RaftNode:
     def leader(self) -> ServerId | None:
         """Who leads, as far as this server knows; itself as well."""
         return None if self.stopped.is_set() else self._server.leader
+
+    @property
+    def members(self) -> Members:
+        """Of the cluster, as this server knows them."""
+        return self._server.members
 
     @property
     def term(self) -> int:

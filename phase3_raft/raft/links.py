@@ -83,6 +83,20 @@ class Links:
             self._tasks.spawn(link.run())
         return self._listener.address
 
+    def add(self, server: ServerId, address: Address) -> None:
+        """Somebody new, or somebody known who is elsewhere now."""
+        link = self._out.get(server)
+        if link is not None:
+            link.address = address
+        elif server != self.me:
+            self._out[server] = _Link(self, server, address)
+            if self._listener is not None:
+                self._tasks.spawn(self._out[server].run())
+
+    def knows(self, server: ServerId) -> bool:
+        """Whether there is an address for it."""
+        return server == self.me or server in self._out
+
     def _full(self, refused: int) -> None:
         because = f"too many connect, or say nothing for {HELLO_S} s: {refused} were refused"
         self._events.emit("full", because=because)
@@ -169,7 +183,7 @@ class _Link:
     """
 
     def __init__(self, links: Links, to: ServerId, address: Address) -> None:
-        self._links, self._to, self._address = links, to, address
+        self._links, self._to, self.address = links, to, address
         self._queue: deque[AnyMessage] = deque()
         self._something = asyncio.Event()  # is queued
         self.connected = False
@@ -192,7 +206,7 @@ class _Link:
             problem = ""
             try:
                 async with asyncio.timeout(HELLO_S):
-                    reader, writer = await self._links._net.connect(self._address)
+                    reader, writer = await self._links._net.connect(self.address)
                 try:
                     await self._greet(reader, writer)
                     pause_s, said = shortest, ""

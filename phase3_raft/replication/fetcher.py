@@ -23,6 +23,7 @@ from phase3_raft.codec import BadMessage
 from phase3_raft.metadata.records import BrokerId
 from phase3_raft.partition import Partition
 from phase3_raft.peers import Peers
+from phase3_raft.replication.throttle import Throttle, is_throttled
 from phase3_raft.replication.truncation import truncate_at
 from phase3_raft.schemas import Fields
 
@@ -35,12 +36,19 @@ PAUSE_S = 0.05  # before a leader that did not answer, or a partition with an er
 
 
 class Fetcher:
-    """Follows one broker. Invariant: `_partitions` are open, and that broker leads them."""
+    """Follows one broker. rate: bytes a second for throttled replicas, if they are limited."""
 
     def __init__(
-        self, me: BrokerId, leader: BrokerId, peers: Peers, trouble: Callable[[str], object]
+        self,
+        me: BrokerId,
+        leader: BrokerId,
+        peers: Peers,
+        trouble: Callable[[str], object],
+        throttle: Throttle,
+        rate: Callable[[], int | None],
     ) -> None:
         self.leader = leader
+        self._throttle, self._rate = throttle, rate
         self._me, self._peers, self._trouble = me, peers, trouble
         self._partitions: dict[TopicPartition, Partition] = {}
         self._paused: dict[TopicPartition, float] = {}  # until when, by the loop's clock
@@ -68,10 +76,13 @@ class Fetcher:
     async def _round(self) -> bool:
         """One request; whether it did something."""
         now = asyncio.get_running_loop().time()
+        rate = self._rate()
+        held_back = rate is not None and self._throttle.is_in_debt(now)
         wanted = {
             key: one
             for key, one in self._partitions.items()
-            if not one.leads and self._paused.get(key, 0.0) <= now
+            if not (one.leads or one.deleted or self._paused.get(key, 0.0) > now)
+            and not (held_back and is_throttled(one, self._me))
         }
         if not wanted:
             return False
@@ -81,6 +92,8 @@ class Fetcher:
                 key = topic.topic, found.partition_index
                 partition = wanted.get(key)
                 if partition is not None and self._partitions.get(key) is partition:
+                    if rate is not None and found.records and is_throttled(partition, self._me):
+                        self._throttle.fetched(len(found.records), rate, now)
                     await self._take(key, partition, found)
         return True
 
@@ -140,12 +153,18 @@ class Fetcher:
 
 
 class Fetchers:
-    """The fetchers of a broker, one for each leader that it follows."""
+    """The fetchers of a broker, one for each leader that it follows, with one throttle."""
 
     def __init__(
-        self, me: BrokerId, peers: Peers, tasks: Tasks, trouble: Callable[[str], object]
+        self,
+        me: BrokerId,
+        peers: Peers,
+        tasks: Tasks,
+        trouble: Callable[[str], object],
+        rate: Callable[[], int | None],
     ) -> None:
         self._me, self._peers, self._tasks, self._trouble = me, peers, tasks, trouble
+        self._throttle, self._rate = Throttle(), rate
         self._by_leader: dict[BrokerId, Fetcher] = {}
 
     async def follow(self, partitions: dict[TopicPartition, Partition]) -> None:
@@ -156,7 +175,9 @@ class Fetchers:
                 wanted.setdefault(partition.record.leader, {})[key] = partition
         for leader in wanted:
             if leader not in self._by_leader:
-                fetcher = Fetcher(self._me, leader, self._peers, self._trouble)
+                fetcher = Fetcher(
+                    self._me, leader, self._peers, self._trouble, self._throttle, self._rate
+                )
                 self._by_leader[leader] = fetcher
                 self._tasks.spawn(fetcher.run())
         for leader, fetcher in self._by_leader.items():

@@ -29,7 +29,7 @@ Source: Kafka's `Partition`, `Replica`; KIP-497 (the controller has the ISR), KI
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 BrokerId = int
@@ -133,8 +133,13 @@ class Replicas:
         """Our own log was cut here: it cannot have more in common with anybody."""
         self._high_watermark = min(self._high_watermark, end)
 
-    def wanted_isr(self, end: int, now_ms: int) -> tuple[BrokerId, ...] | None:
-        """The ISR as it should be; None: it is so, or the controller is being asked."""
+    def wanted_isr(
+        self, end: int, now_ms: int, fenced: Collection[BrokerId] = ()
+    ) -> tuple[BrokerId, ...] | None:
+        """The ISR as it should be; None: it is so, or the controller is being asked.
+
+        fenced: brokers that the controller would not take in.
+        """
         if self._asking or self.me not in self.isr:
             return None
         watermark = self.high_watermark(end)
@@ -144,7 +149,7 @@ class Replicas:
                 slow = now_ms - follower.caught_up_ms > self.max_lag_ms
                 if not slow or follower.end >= end:
                     wanted.append(who)
-            elif follower.end >= max(watermark, self.begin):
+            elif who not in fenced and follower.end >= max(watermark, self.begin):
                 wanted.append(who)
         return None if set(wanted) == set(self.isr) else tuple(sorted(wanted))
 

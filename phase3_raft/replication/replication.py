@@ -11,19 +11,23 @@ Source: Kafka's `BrokerLifecycleManager`, `ReplicaManager`, `AlterPartitionManag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from craft2.clock import Clock
+from craft2.net import Address, parse_address
 from craft2.tasks import Tasks
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import TopicPartition
+from phase3_raft.broker_settings import follower_rate
 from phase3_raft.codec import BadMessage
+from phase3_raft.metadata import broker_changes
 from phase3_raft.metadata.controller import Controller
 from phase3_raft.metadata.records import BrokerId, BrokerRecord
 from phase3_raft.partition import Partition
 from phase3_raft.partitions import Partitions
 from phase3_raft.peers import Peers
+from phase3_raft.refused import Refused
 from phase3_raft.replication.fetcher import Fetchers
 from phase3_raft.schemas import Fields, Message
 
@@ -31,13 +35,18 @@ from phase3_raft.schemas import Fields, Message
 _OLD_NEWS = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH)
 
 
+def _listener(name: str, at: Address) -> Fields:
+    return {"name": name, "host": at.host, "port": at.port, "security_protocol": 0}
+
+
 class Replication:
-    """See the module."""
+    """See the module. seeds: who is asked while this broker knows of no controller."""
 
     def __init__(
         self,
         me: BrokerRecord,
         cluster_id: str,
+        seeds: Sequence[Address],
         controller: Controller,
         partitions: Partitions,
         peers: Peers,
@@ -49,15 +58,17 @@ class Replication:
         trouble: Callable[[str], object],
     ) -> None:
         self.me = me
-        self._cluster_id, self._controller = cluster_id, controller
+        self._cluster_id, self._seeds, self._controller = cluster_id, seeds, controller
         self._partitions, self._peers, self._tasks = partitions, peers, tasks
         self._clock, self._trouble = clock, trouble
         self._heartbeat_s, self._isr_s = heartbeat_ms / 1000, max_lag_ms / 2000
-        self._fetchers = Fetchers(me.id, peers, tasks, trouble)
+        self._fetchers = Fetchers(
+            me.id, peers, tasks, trouble, lambda: follower_rate(controller.metadata.image, me.id)
+        )
         self._epoch = -1
         self._changed = asyncio.Event()
         self._isr_due = asyncio.Event()
-        self._leaving = self._refused = False
+        self._leaving = self._gone = self._refused = False
         self._left = asyncio.Event()
         self.unfenced = asyncio.Event()
 
@@ -88,10 +99,23 @@ class Replication:
         except TimeoutError:
             self._trouble("nobody could take over; the cluster will find out by itself")
 
+    async def goodbye(self, limit_s: float) -> None:
+        """This broker serves nobody any more: clients need not be told of it any longer."""
+        self._gone = True
+        controller = self._controller
+        try:
+            async with asyncio.timeout(limit_s):
+                if controller.is_here:
+                    await controller.change(lambda image: broker_changes.fence(image, self.me.id))
+                elif self._epoch >= 0:
+                    await self._ask("broker_heartbeat", 0, self._heartbeat(fence=True))
+        except (OSError, BadMessage, Refused):
+            pass  # the controller finds out by itself
+
     # Be there.
 
     async def _be_there(self) -> None:
-        while True:
+        while not self._gone:
             try:
                 await self._controller.look_after()
                 if self._epoch < 0:
@@ -104,7 +128,9 @@ class Replication:
 
     async def _register(self) -> None:
         me = self.me
-        listener = {"name": "PLAINTEXT", "host": me.host, "port": me.port, "security_protocol": 0}
+        listeners = [_listener("PLAINTEXT", Address(me.host, me.port))]
+        if me.raft:
+            listeners.append(_listener("RAFT", parse_address(me.raft)))
         reply = await self._ask(
             "broker_registration",
             0,
@@ -112,7 +138,7 @@ class Replication:
                 "broker_id": me.id,
                 "cluster_id": self._cluster_id,
                 "incarnation_id": UUID(me.incarnation),
-                "listeners": [listener],
+                "listeners": listeners,
                 "features": [],
                 "rack": me.rack,
             },
@@ -128,28 +154,27 @@ class Replication:
             self._epoch = reply.broker_epoch
 
     async def _beat(self) -> None:
-        reply = await self._ask(
-            "broker_heartbeat",
-            0,
-            {
-                "broker_id": self.me.id,
-                "broker_epoch": self._epoch,
-                "current_metadata_offset": self._controller.metadata.image.version,
-                "want_fence": False,
-                "want_shut_down": self._leaving,
-            },
-        )
+        reply = await self._ask("broker_heartbeat", 0, self._heartbeat())
         if reply.error_code == ErrorCode.STALE_BROKER_EPOCH:
             self._epoch = -1
         elif not reply.error_code and reply.should_shut_down:
             self._left.set()
 
+    def _heartbeat(self, *, fence: bool = False) -> Fields:
+        return {
+            "broker_id": self.me.id,
+            "broker_epoch": self._epoch,
+            "current_metadata_offset": self._controller.metadata.image.version,
+            "want_fence": fence,
+            "want_shut_down": self._leaving,
+        }
+
     async def _ask(self, name: str, version: int, fields: Fields) -> Message:
         """The controller's reply. Raises OSError, BadMessage."""
         controller = self._controller.metadata.controller
-        if controller is None:
-            raise ConnectionRefusedError("there is no controller at the moment")
         async with asyncio.timeout(5):
+            if controller is None:
+                return await self._peers.ask_first(self._seeds, name, version, fields)
             return await self._peers.ask(controller, name, version, fields, "controller")
 
     # Follow.
@@ -184,15 +209,16 @@ class Replication:
 
     async def _ask_for_isr(self) -> None:
         now_ms = int(self._clock.monotonic() * 1000)
+        image = self._controller.metadata.image
+        fenced = image.brokers.keys() - set(image.live())
         wanted: dict[TopicPartition, tuple[Partition, tuple[BrokerId, ...]]] = {}
         for key, partition in self._partitions.all():
             if partition.leads:
-                isr = partition.replicas.wanted_isr(partition.log.end_offset, now_ms)
+                isr = partition.replicas.wanted_isr(partition.log.end_offset, now_ms, fenced)
                 if isr is not None:
                     wanted[key] = partition, isr
         if not wanted:
             return
-        image = self._controller.metadata.image
         topics: dict[str, list[Fields]] = {}
         for (topic, number), (partition, isr) in wanted.items():
             partition.replicas.propose(isr)

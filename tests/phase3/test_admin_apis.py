@@ -322,6 +322,28 @@ def test_a_change_that_cannot_be_is_refused_and_changes_nothing(name, change, er
     assert broker.image.topics["t"].config == {}
 
 
+def replace(broker, name, *settings, kind=2, only=False):
+    configs = [{"name": key, "value": value} for key, value in settings]
+    resource = {"resource_type": kind, "resource_name": name, "configs": configs}
+    fields = {"resources": [resource], "validate_only": only}
+    [result] = ask(broker, "alter_configs", 2, fields).responses
+    return result.error_code
+
+
+def test_the_old_request_sets_all_other_settings_back():
+    broker = new_broker()
+    make_topic(broker, "t", 1, {"retention.ms": "5", "segment.bytes": "2000"})
+    assert replace(broker, "t", ("segment.bytes", "3000"), only=True) == 0
+    assert replace(broker, "t", ("segment.bytes", "many")) == ErrorCode.INVALID_CONFIG
+    assert replace(broker, "t", ("segment.bytes", None)) == ErrorCode.INVALID_REQUEST
+    assert replace(broker, "t", *[("segment.bytes", "3000")] * 2) == ErrorCode.INVALID_REQUEST
+    assert replace(broker, "u", ("segment.bytes", "3000")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert replace(broker, "1", ("log.dirs", "/"), kind=4) == ErrorCode.INVALID_REQUEST
+    assert broker.image.topics["t"].config == {"retention.ms": "5", "segment.bytes": "2000"}
+    assert replace(broker, "t", ("segment.bytes", "3000")) == 0
+    assert broker.image.topics["t"].config == {"segment.bytes": "3000"}
+
+
 def test_a_brokers_settings_are_described_and_not_changed():
     broker = new_broker()
     told = {one.name: one.value for one in describe(broker, "1", kind=4).configs}

@@ -33,7 +33,7 @@ _QUIET = {"log_level": 0, "error_cb": lambda error: None}
 
 
 class Work(NamedTuple):
-    """Bulk work. spread: one partition after another, record by record."""
+    """Bulk work. spread: one partition after another, record by record. replicas: of each."""
 
     messages: int
     size_bytes: int = 100
@@ -42,6 +42,7 @@ class Work(NamedTuple):
     acks: str = "1"
     spread: bool = False
     batch_records: int = 10_000
+    replicas: int = 1
 
 
 class Rates(NamedTuple):
@@ -52,7 +53,9 @@ class Rates(NamedTuple):
 
 
 @contextmanager
-def topic(bootstrap: str, partitions: int = PARTITIONS, **config: str) -> Iterator[str]:
+def topic(
+    bootstrap: str, partitions: int = PARTITIONS, replicas: int = 1, **config: str
+) -> Iterator[str]:
     """A new topic, deleted in the end. Raises BenchError."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic
@@ -60,7 +63,8 @@ def topic(bootstrap: str, partitions: int = PARTITIONS, **config: str) -> Iterat
     admin = AdminClient({"bootstrap.servers": bootstrap, **_QUIET})
     name = f"bench-{time.time_ns()}"
     try:
-        admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(LIMIT_S)
+        new = NewTopic(name, partitions, replicas, config=config)
+        admin.create_topics([new])[name].result(LIMIT_S)
     except KafkaException as error:
         raise BenchError(f"{bootstrap} makes no topic: {error}", "see what it says") from error
     try:
@@ -84,7 +88,7 @@ def values(size_bytes: int) -> list[bytes]:
 
 def bulk(bootstrap: str, work: Work) -> Rates:
     """Produce it all, then consume it all, each as fast as librdkafka goes. Raises BenchError."""
-    with topic(bootstrap, work.partitions) as name:
+    with topic(bootstrap, work.partitions, work.replicas) as name:
         return Rates(_produce(bootstrap, name, work), _consume(bootstrap, name, work))
 
 
@@ -160,7 +164,7 @@ def requests(bootstrap: str, count: int, acks: str = "1", **config: str) -> floa
     """Requests a second, each with one message of 100 bytes, up to 100 on their way."""
     from confluent_kafka import Producer
 
-    with topic(bootstrap, PARTITIONS, **config) as name:
+    with topic(bootstrap, PARTITIONS, 1, **config) as name:
         producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -188,7 +192,9 @@ def requests(bootstrap: str, count: int, acks: str = "1", **config: str) -> floa
         return count / (time.perf_counter() - began)
 
 
-def latencies(bootstrap: str, rate: int, seconds: float) -> array[float]:
+def latencies(
+    bootstrap: str, rate: int, seconds: float, acks: str = "1", replicas: int = 1
+) -> array[float]:
     """Milliseconds from `produce` to `poll`, of messages sent at a steady rate.
 
     Each carries the moment at which it was due, so a stall counts for all that were due in it. The
@@ -198,7 +204,7 @@ def latencies(bootstrap: str, rate: int, seconds: float) -> array[float]:
 
     total = round(rate * seconds)
     taken: array[float] = array("d")
-    with topic(bootstrap) as name:
+    with topic(bootstrap, replicas=replicas) as name:
         consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -221,7 +227,8 @@ def latencies(bootstrap: str, rate: int, seconds: float) -> array[float]:
 
         reader = threading.Thread(target=read)
         reader.start()
-        producer = Producer({"bootstrap.servers": bootstrap, "acks": "1", "linger.ms": 0, **_QUIET})
+        settings = {"bootstrap.servers": bootstrap, "acks": acks, "linger.ms": 0}
+        producer = Producer({**settings, **_QUIET})
         producer.list_topics(name, LIMIT_S)
         began, sent, never = time.perf_counter(), 0, threading.Event()
         while sent < total:

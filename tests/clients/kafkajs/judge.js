@@ -201,6 +201,10 @@ const works = {
       const metadata = await a.fetchTopicMetadata({ topics: [name] });
       const offsets = await soon(() => a.fetchTopicOffsets(name));
       const cluster = await a.describeCluster();
+      await a.alterConfigs({
+        validateOnly: false,
+        resources: [{ type: 2, name, configEntries: [{ name: "retention.ms", value: "60000" }] }],
+      });
       const configs = await a.describeConfigs({
         includeSynonyms: false,
         resources: [{ type: 2, name, configNames: ["retention.ms"] }],

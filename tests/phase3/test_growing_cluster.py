@@ -1,0 +1,260 @@
+"""Brokers that join a cluster while it runs, and leave it for good; partitions that move."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from functools import partial
+
+from confluent_kafka import Producer
+from three_brokers import brokers, running, until
+
+from craft2.apps.cluster_admin import read_status
+from craft2.net import Address, free_ports
+from phase2_groups.error_codes import ErrorCode
+from phase3_raft.broker import Broker, BrokerConfig
+from phase3_raft.local_cluster import LocalCluster
+from phase3_raft.metadata.quorum import QuorumConfig
+from phase3_raft.replication.fetcher import Fetcher
+from phase3_raft.replication.throttle import Throttle
+
+
+@asynccontextmanager
+async def joined(cluster, root, number=4, through=(1, 2, 3)):
+    """One more broker, which founds nothing."""
+    quorum = QuorumConfig(
+        cluster="c",
+        voters=cluster.all[1].config.quorum.voters,
+        seeds=[cluster.all[n].address for n in through],
+    )
+    [port] = free_ports(1)
+    config = BrokerConfig(
+        str(root / str(number)),
+        broker_id=number,
+        listen=Address("127.0.0.1", port),
+        quorum=quorum,
+        offsets_partitions=2,
+        drain_s=0.5,
+    )
+    broker = Broker(config, trouble=cluster.said.append)
+    await broker.open()
+    try:
+        cluster.all[number] = broker
+        await broker.serves()
+        yield broker
+    finally:
+        del cluster.all[number]
+        await broker.close()
+
+
+def quorum_of(reply):
+    [topic] = reply.topics
+    [partition] = topic.partitions
+    return [
+        [one.replica_id for one in some] for some in (partition.current_voters, partition.observers)
+    ]
+
+
+def led_by(broker, leader):
+    return broker.image.partition("t", 0).leader == leader
+
+
+QUORUM = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
+
+
+@running
+async def test_a_broker_joins_is_given_partitions_and_comes_again(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        assert await cluster.make_topic("t") == ErrorCode.NONE
+        assert await cluster.produce("t", "before") == ErrorCode.NONE
+        for leader in (4, 2):  # the second time it has a disk
+            async with joined(cluster, tmp_path) as fourth:
+                assert fourth.image.live() == [1, 2, 3, 4]
+                reply = await cluster.ask(4, "describe_quorum", 2, QUORUM)
+                assert quorum_of(reply) == [[1, 2, 3], [4]]
+                assert [node.node_id for node in reply.nodes] == [1, 2, 3, 4]
+                partition = {"partition_index": 0, "replicas": (4, 2)}
+                moves = {"timeout": 1_000, "topics": [{"name": "t", "partitions": [partition]}]}
+                await cluster.ask(4, "alter_partition_reassignments", 0, moves)
+                await until(lambda: cluster.all[4].image.partition("t", 0).isr == (4, 2))
+                await until(partial(led_by, fourth, leader))
+                assert await cluster.produce("t", "after") == ErrorCode.NONE
+                await until(lambda: len(cluster.logs("t")[4]) == len(cluster.logs("t")[2]))
+            assert cluster.all[1].image.live() == [1, 2, 3]
+        assert cluster.logs("t")[2] == ["before", "after", "after"]
+
+
+@running
+async def test_a_broker_that_has_gone_is_forgotten_when_nothing_needs_it(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        assert await cluster.make_topic("t") == ErrorCode.NONE
+
+        async def unregister(number):
+            reply = await cluster.ask(2, "unregister_broker", 0, {"broker_id": number})
+            return ErrorCode(reply.error_code), reply.error_message
+
+        assert (await unregister(9))[0] == ErrorCode.BROKER_ID_NOT_REGISTERED
+        error, words = await unregister(1)
+        assert error == ErrorCode.INVALID_REQUEST
+        assert "one of the voters" in words
+        async with joined(cluster, tmp_path):
+            error, words = await unregister(4)
+            assert error == ErrorCode.INVALID_REQUEST
+            assert "broker 4 runs" in words
+            for replicas in ((4, 1), (2, 1)):
+                partition = {"partition_index": 0, "replicas": replicas}
+                moves = {"timeout": 1_000, "topics": [{"name": "t", "partitions": [partition]}]}
+                if replicas == (2, 1):
+                    break
+                await cluster.ask(1, "alter_partition_reassignments", 0, moves)
+                await until(lambda: cluster.all[2].image.partition("t", 0).replicas == (4, 1))
+        error, words = await unregister(4)
+        assert error == ErrorCode.INVALID_REQUEST
+        assert "replicas of 1 partitions" in words
+        await cluster.ask(1, "alter_partition_reassignments", 0, moves)
+        await until(lambda: cluster.all[2].image.partition("t", 0).replicas == (2, 1))
+        assert (await unregister(4))[0] == ErrorCode.NONE
+        await until(lambda: all(4 not in one.image.brokers for one in cluster.all.values()))
+
+        async def observers():
+            return quorum_of(await cluster.ask(1, "describe_quorum", 2, QUORUM))[1]
+
+        async with asyncio.timeout(20):
+            while await observers():
+                await asyncio.sleep(0.02)
+
+
+@running
+async def test_one_that_can_reach_no_broker_waits_and_begins_when_there_is_one(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        nobody = Address("127.0.0.1", free_ports(1)[0])
+        cluster.all[0] = type("Nobody", (), {"address": nobody})
+        try:
+            async with joined(cluster, tmp_path, through=(0, 3)) as fourth:
+                assert fourth.image.live() == [1, 2, 3, 4]
+        finally:
+            del cluster.all[0]
+
+
+@running
+async def test_the_first_replica_leads_again_after_a_while(tmp_path):
+    async with brokers(tmp_path, leader_rebalance_s=0.3) as cluster:
+        assert await cluster.make_topic("t", 3) == ErrorCode.NONE
+        again = cluster.all[1]
+        await again.close()
+        assert all(one.leader != 1 for one in cluster.all[2].image.partitions())
+        cluster.all[1] = Broker(again.config, trouble=cluster.said.append)
+        await cluster.all[1].open()
+        firsts = [one.replicas[0] for one in cluster.all[2].image.partitions()]
+        assert 1 in firsts
+        await until(lambda: [one.leader for one in cluster.all[2].image.partitions()] == firsts)
+
+
+def settings(kind, name, **values):
+    configs = [
+        {"name": key.replace("_", "."), "config_operation": value is None, "value": value}
+        for key, value in values.items()
+    ]
+    return {"resource_type": kind, "resource_name": name, "configs": configs}
+
+
+@running
+async def test_throttled_replicas_are_held_back_and_no_others(tmp_path):
+    async with brokers(tmp_path) as cluster:
+
+        async def configure(*resources):
+            fields = {"resources": resources, "validate_only": False}
+            reply = await cluster.ask(1, "incremental_alter_configs", 1, fields)
+            return [ErrorCode(one.error_code) for one in reply.responses]
+
+        async def move(topic, *replicas):
+            partition = {"partition_index": 0, "replicas": replicas}
+            moves = {"timeout": 1_000, "topics": [{"name": topic, "partitions": [partition]}]}
+            await cluster.ask(1, "alter_partition_reassignments", 0, moves)
+            return lambda: cluster.all[1].image.partition(topic, 0).replicas == replicas
+
+        bad = settings(4, "", follower_replication_throttled_rate="0")
+        assert await configure(bad) == [ErrorCode.INVALID_CONFIG]
+        bad = settings(4, "9", follower_replication_throttled_rate="1")
+        assert await configure(bad) == [ErrorCode.INVALID_REQUEST]
+        for name in ("held", "free"):
+            assert await cluster.make_topic(name, replicas=1) == ErrorCode.NONE
+            for _ in range(3):  # more than one fetch brings, which ends in the second batch
+                assert await cluster.produce(name, "x" * 700_000) == ErrorCode.NONE
+        throttled = settings(2, "held", follower_replication_throttled_replicas="*")
+        limit = settings(4, "", follower_replication_throttled_rate="1")
+        assert await configure(throttled, limit) == [ErrorCode.NONE] * 2
+        where = cluster.all[1].image.partition("held", 0).replicas
+        others = [n for n in (1, 2, 3) if n not in where]
+        held = await move("held", *others)
+        await until(await move("free", *others))
+        for _ in range(20):  # rounds of a fetcher that could
+            assert not held()
+            await asyncio.sleep(0)
+        assert await configure(settings(4, "", follower_replication_throttled_rate=None)) == [0]
+        await until(held)
+        await until(lambda: all(len(cluster.logs("held").get(n, ())) == 3 for n in others))
+
+
+@running
+async def test_a_fetcher_leaves_a_partition_alone_that_was_closed_meanwhile(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        assert await cluster.make_topic("t") == ErrorCode.NONE
+        leader = cluster.leader("t")
+        me = leader % 3 + 1
+        broker = cluster.all[me]
+        await until(lambda: ("t", 0) in dict(broker.partitions.all()))
+        partition = dict(broker.partitions.all())["t", 0]
+        fetcher = Fetcher(me, leader, broker.peers, print, Throttle(), lambda: None)
+        await fetcher.set({("t", 0): partition})
+        partition.close(deleted=True)
+        assert not await fetcher._round()
+        assert await partition.replicated(9) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def craft2(*words):
+    command = [sys.executable, "-P", "-m", "craft2.apps.cli", "cluster", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_commands_of_an_administrator(tmp_path):
+    at = ["--data-dir", tmp_path]
+    with LocalCluster(data_dir=tmp_path) as cluster:
+        fourth = cluster.add()
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        producer.produce("t", b"x")
+        assert producer.flush(20) == 0
+
+        def replicas():
+            [found] = read_status(cluster.bootstrap_servers).partitions
+            return found.replicas, found.leader
+
+        status, said = craft2(
+            "move-partitions", *at, "--topic", "t", "--to", f"{fourth},1", "--throttle", 10**6
+        )
+        assert (status, said.splitlines()[-1]) == (0, "all have moved")
+        assert craft2("elect-leaders", *at)[0] == 0
+        assert replicas() == ((4, 1), 4)
+        assert craft2("stop-broker", 2, *at) == (0, "broker 2 has ended\n")
+        status, said = craft2("stop-broker", fourth, *at, "--remove")
+        assert (status, said.splitlines()[-1][:21]) == (0, "broker 4 is forgotten")
+        assert replicas() == ((3, 1), 3)
+        assert craft2("move-partitions", *at, "--cancel") == (0, "0 moves called off\n")
+        for words, told in (
+            (("move-partitions", *at), "it is not said where to"),
+            (("move-partitions", *at, "--to", "9"), "no broker 9 is there"),
+            (("move-partitions", *at, "--to", "1,1"), "one is named twice"),
+            (("move-partitions", *at, "--to", "one"), "give numbers of brokers"),
+            (("move-partitions", *at, "--to", "1", "--topic", "u"), "there is no u"),
+            (("move-partitions", *at, "--to", "1", "--topic", "t", "--partition", 7), "no t-7"),
+            (("move-partitions", "--to", "1"), "which cluster?"),
+            (("move-partitions", "--to", "1", "--data-dir", tmp_path / "x"), "no broker runs"),
+            (("stop-broker", 9, *at), "broker 9 does not run"),
+            (("elect-leaders", "--bootstrap", "127.0.0.1:1"), "no broker answers"),
+        ):
+            status, said = craft2(*words)
+            assert status == 1, said
+            assert told in said
