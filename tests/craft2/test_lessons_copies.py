@@ -66,6 +66,8 @@ def test_what_a_leader_has_alone_is_cut_off_when_it_comes_back():
     copies.run(200)
     assert [copies.log(number) for number in (1, 2, 3)] == ["0:a 1:d |"] * 3
     assert copies.lost == ["b"]  # acks=1; c was never acknowledged
+    said = [one.words for one in copies.post.letters if one.target == "broker 1"]
+    assert "we differ: my epoch 0 ends at 1" in said  # so it keeps a, and fetches d alone
     assert copies.record.isr == (1, 2, 3)
 
 
