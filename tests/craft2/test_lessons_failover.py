@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from craft2.apps.cluster_status import BrokerStatus, ClusterStatus, PartitionStatus
+from craft2.apps.cluster_admin import BrokerStatus, ClusterStatus, PartitionStatus
 from craft2.apps.lessons import failover
 from craft2.apps.lessons.failover import (
     NothingComesError,
@@ -50,9 +50,7 @@ def test_the_chart_has_a_plot_for_each_with_its_gap():
 
 
 def status(leaders, isr=(1, 2, 3)):
-    partitions = [
-        PartitionStatus("t", n, who, [1, 2, 3], list(isr)) for n, who in enumerate(leaders)
-    ]
+    partitions = [PartitionStatus("t", n, who, (1, 2, 3), isr) for n, who in enumerate(leaders)]
     brokers = [BrokerStatus(n, "x:1", None, 0, 0) for n in (1, 2, 3)]
     return ClusterStatus("c", 1, brokers, partitions)
 

@@ -22,13 +22,12 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from craft2.apps.cluster_status import ClusterStatus, read_status
+from craft2.apps.cluster_admin import ClusterStatus, read_status
 from craft2.apps.ingestion.kafka_sink import make_topic
 from craft2.apps.ingestion.kafka_source import KafkaSource
 from craft2.apps.ingestion.sources import read_to_end
 from craft2.clock import Clock, SystemClock
 from craft2.errors import Craft2Error
-from craft2.net import NetError
 from craft2.viz import rates_with_gaps
 from craft2.viz.lanes import Lanes, Mark, Span
 from craft2.viz.style import Chart
@@ -229,7 +228,7 @@ class Watch:
 
     def _ask(self) -> None:
         while not self._ending.is_set():
-            with suppress(OSError, NetError):  # nobody answers at the moment
+            with suppress(OSError, Craft2Error):  # nobody answers at the moment
                 self.seen.append((self.now_s, read_status(self._bootstrap)))
             self._clock.wait(self._ending, _WATCH_S)
 
