@@ -2,7 +2,7 @@
 
     source = Source("craft2", "localhost:9092", "flights")       # or "kafka": Spark's own
     query = start_windows(spark, source, "out")                  # departures by airline, 6 hours
-    batch_windows(spark, source).exceptAll(windows(spark, "out")).count()
+    batch_windows(spark, source)                                 # the same, of all at once
 
 When a window comes out, and why a stream and a batch job are compared as they are, is told in
 `craft2.apps.lessons.streaming`, which reads folders; this reads clusters.
@@ -31,7 +31,6 @@ from craft2.apps.lessons.streaming import (
     WINDOW,
     WindowsProcess,
     by_window,
-    windows,
 )
 from craft2.apps.maven import Artifact, MavenError, jars
 from craft2.clock import SystemClock
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["batch_windows", "start_windows", "windows"]
 _TOPIC_OPTION = {"craft2": "topic", "kafka": "subscribe"}
 _EVENT = "from_json(cast(value as string), 'carrier string, event_time timestamp') as event"
 _AT_ONCE = 500  # flights that wait for their acknowledgement together
@@ -109,17 +107,10 @@ def batch_windows(spark: SparkSession, source: Source, late: str = LATE) -> Data
     return by_window(events).crossJoin(watermark).where(closed).drop("watermark")
 
 
-def departures(table: DataFrame) -> int:
-    """All of them together."""
-    return int(table.groupBy().sum("departures").collect()[0][0])
-
-
-def stop_after(query: StreamingQuery, batches: int) -> None:
-    """Stop it when it has done so many, or more."""
-    clock, never = SystemClock(), threading.Event()
-    while query.isActive and len(query.recentProgress) < batches:
-        clock.wait(never, 0.05)
-    query.stop()
+def departures(table: DataFrame, carrier: str) -> int:
+    """All of one airline together."""
+    found = table.where(f"carrier = '{carrier}'").groupBy().sum("departures").collect()
+    return int(found[0][0] or 0)
 
 
 class PipelineProcess(WindowsProcess):
@@ -144,8 +135,12 @@ def run_pipeline(format: str, bootstrap: str, topic: str, folder: str) -> None:
 # What is sent.
 
 
-def send_flights(bootstrap: str, topic: str, count: int, per_second: int) -> None:
+def send_flights(
+    bootstrap: str, topic: str, count: int, per_second: int, only: str = "", but: str = ""
+) -> None:
     """Send flights, acks=all; acknowledge partition and offset. What a `Worker` runs.
+
+    only, but: of one airline, or of all others.
 
     At most 500 are on their way: while one partition has no leader the others do not run ahead, or
     its flights would be too late for their windows.
@@ -162,7 +157,8 @@ def send_flights(bootstrap: str, topic: str, count: int, per_second: int) -> Non
         if error is None:
             acknowledge(message.partition(), message.offset())
 
-    for number, flight in enumerate(flights(count)):
+    wanted = [f for f in flights(count) if f.key != but and (not only or f.key == only)]
+    for number, flight in enumerate(wanted):
         if number % _AT_ONCE == 0:
             producer.flush()
         producer.produce(topic, flight.value, flight.key, on_delivery=told)
