@@ -6,6 +6,7 @@ its standard input does (`--with-stdin`): not even a `kill -9` of its starter le
 
 from __future__ import annotations
 
+import select
 import signal
 import subprocess
 import sys
@@ -14,8 +15,11 @@ from typing import IO
 from craft2.errors import Craft2Error
 
 
+READY_S = 40.0  # a cell that waits for it ends before its own limit
+
+
 class NotStarted(Craft2Error):
-    """The process has ended before it was ready."""
+    """The process has ended before it was ready, or is not ready after `READY_S`."""
 
 
 class LocalProcess:
@@ -44,8 +48,12 @@ class LocalProcess:
             self.ready()
 
     def ready(self) -> None:
-        """Wait until it is. Raises NotStarted."""
+        """Wait until it is. Raises NotStarted; it has ended then."""
         assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], READY_S)[0]:
+            self.kill()
+            words = f"craft2 {self._verb} is not ready after {READY_S:g} s"
+            raise NotStarted(f"{words}: {complaints(self._errors)}", "see there, or try again")
         said = self._process.stdout.readline().split()
         if len(said) != 2:
             self.wait()

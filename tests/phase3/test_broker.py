@@ -11,6 +11,7 @@ from brokers import make_topic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from craft2 import local_process
 from craft2.faulty_disk import FaultyDisk
 from craft2.local_process import NotStarted
 from craft2.net import Address
@@ -280,6 +281,12 @@ def test_a_killed_broker_has_what_it_acknowledged(tmp_path):
 
 def test_a_directory_in_use_is_told_in_one_line(tmp_path):
     with LocalBroker(tmp_path), pytest.raises(NotStarted, match="already open"):
+        LocalBroker(tmp_path)
+
+
+def test_a_broker_that_is_never_ready_is_not_waited_for_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(local_process, "READY_S", 0.0)
+    with pytest.raises(NotStarted, match="is not ready after 0 s"):
         LocalBroker(tmp_path)
 
 
