@@ -14,7 +14,6 @@ from typing import IO
 
 from craft2.errors import Craft2Error
 
-
 READY_S = 40.0  # a cell that waits for it ends before its own limit
 
 
