@@ -313,6 +313,18 @@ class Broker:
         if self.replication is not None:
             await self.replication.unfenced.wait()
 
+    async def failed(self) -> str:
+        """Wait until this broker can be one of its cluster no more; returns why.
+
+        Its part in the metadata is over when they cannot be written here, to a full disk or a
+        broken one: it has to be started again when that is mended. Alone, it does not fail so.
+        """
+        if not isinstance(self.metadata, Quorum):
+            await asyncio.Event().wait()
+            return ""
+        await self.metadata.node.stopped.wait()
+        return f"broker {self.config.broker_id} ends: {self.metadata.node.failure}"
+
     def _take_part(self, me: BrokerRecord) -> None:
         assert isinstance(self.metadata, Quorum)
         quorum = self.metadata

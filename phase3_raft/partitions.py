@@ -175,10 +175,13 @@ class Partitions:
     # Their life.
 
     async def apply_retention(self) -> None:
-        """Delete the segments that are too old, or too much, of all partitions."""
+        """Delete the segments that are too old, or too much, of all partitions that are led here.
+
+        Followers learn where the log begins: a clock that is wrong there does no harm.
+        """
         for record in list(self._image().partitions()):
             key = record.topic, record.partition
-            if self._me not in record.replicas or record.topic == OFFSETS_TOPIC:
+            if self._me != record.leader or record.topic == OFFSETS_TOPIC:
                 continue  # that one is compacted instead
             path = partition_path(self._data_dir, *key)
             partition = self.replica(record) if self._disk.exists(path) else None
