@@ -208,7 +208,7 @@ class Sender(threading.Thread):
         offset = UNKNOWN if error else message.offset()
         sent = Message(self._clients.topic, partition, offset, value)
         if error is None:
-            self._clients.timeline.note_acknowledged(ended)
+            self._clients.timeline.note_acknowledged(partition, ended)
         else:  # it may be in the log all the same
             self._clients.failed.append((ended, error.name()))
         self._clients.history.append(

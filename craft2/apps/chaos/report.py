@@ -10,7 +10,6 @@ from craft2.apps.chaos.run import Outcome, alike
 def figures(outcome: Outcome) -> dict[str, str]:
     """The numbers of a run by their names."""
     counts = outcome.judged["as everybody saw it"].counts
-    began, gap = outcome.longest_gap
     anomalies = {name for report in outcome.judged.values() for name in report.anomalies}
     return {
         "sent": f"{counts['sent']:,}",
@@ -20,9 +19,14 @@ def figures(outcome: Outcome) -> dict[str, str]:
         "read": f"{counts['polled']:,}",
         "duplicates in the logs": f"{counts['duplicates']:,}",
         "anomalies": ", ".join(sorted(anomalies)) or "none",
-        "longest without an acknowledgement": f"{gap:.1f} s, from {began:.1f} s on",
+        "longest without an acknowledgement": _gap(outcome.timeline.longest_gap()),
+        "the same, of one partition": _gap(outcome.timeline.longest_gap_of_one()),
         "changes of leader": f"{max(0, len(outcome.timeline.leaders) - outcome.plan.partitions):,}",
     }
+
+
+def _gap(found: tuple[float, float]) -> str:
+    return f"{found[1]:.1f} s, from {found[0]:.1f} s on"
 
 
 def summary(outcome: Outcome) -> list[str]:

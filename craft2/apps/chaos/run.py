@@ -74,7 +74,6 @@ class Outcome:
     errors: Counter[str] = field(default_factory=Counter)
     failed: list[tuple[float, str]] = field(default_factory=list)
     complaints: dict[int, list[str]] = field(default_factory=dict)
-    longest_gap: tuple[float, float] = (0.0, 0.0)
 
     @property
     def ok(self) -> bool:
@@ -186,7 +185,6 @@ def _finish(clients: Clients, outcome: Outcome) -> None:
     """The last answers, the last messages, the verdict."""
     timeline = outcome.timeline
     timeline.end_s = timeline.end_s or timeline.now()
-    outcome.longest_gap = timeline.longest_gap(timeline.end_s)
     left = clients.stop_sending(_PATIENCE_S)
     if left:
         outcome.troubles.append(f"{left} sends had no answer {_PATIENCE_S:.0f} s after the end")

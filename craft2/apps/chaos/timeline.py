@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from craft2.clock import Clock
 
@@ -34,7 +35,7 @@ class Timeline:
     """See the module.
 
     events: what to tell, in words. acknowledged, consumed: messages, by whole second. leaders: when
-    which partition was led by whom from then on. ready_s: when it was time for the first fault.
+    which partition was led by whom from then on. ack_times: of each partition.
     """
 
     clock: Clock
@@ -43,7 +44,7 @@ class Timeline:
     acknowledged: Counter[int] = field(default_factory=Counter)
     consumed: Counter[int] = field(default_factory=Counter)
     leaders: list[tuple[float, int, int]] = field(default_factory=list)
-    ack_times: list[float] = field(default_factory=list)
+    ack_times: dict[int, list[float]] = field(default_factory=dict)
     end_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -64,14 +65,22 @@ class Timeline:
             for one in found:
                 one.end_s = self.now()
 
-    def note_acknowledged(self, now: float) -> None:
+    def note_acknowledged(self, partition: int, now: float) -> None:
         """One message more."""
         self.acknowledged[int(now)] += 1
-        self.ack_times.append(now)
+        self.ack_times.setdefault(partition, []).append(now)
 
-    def longest_gap(self, until_s: float) -> tuple[float, float]:
-        """(when it began, how long it was): the longest time without an acknowledgement, from the
-        first one on."""
-        times = [*sorted(self.ack_times), until_s]
-        gaps = ((a, b - a) for a, b in zip(times, times[1:], strict=False) if b > a)
+    def longest_gap(self) -> tuple[float, float]:
+        """(when it began, how long it was): the longest time without an acknowledgement anywhere,
+        from the first one on."""
+        return _longest(time for times in self.ack_times.values() for time in times)
+
+    def longest_gap_of_one(self) -> tuple[float, float]:
+        """The same for the partition that had the longest."""
+        gaps = map(_longest, self.ack_times.values())
         return max(gaps, key=lambda gap: gap[1], default=(0.0, 0.0))
+
+
+def _longest(times: Iterable[float]) -> tuple[float, float]:
+    gaps = ((a, b - a) for a, b in pairwise(sorted(times)))
+    return max(gaps, key=lambda gap: gap[1], default=(0.0, 0.0))
