@@ -25,6 +25,7 @@ from phase3_raft.metadata.records import BrokerId
 from phase3_raft.schemas import Fields
 
 ANSWER_S = 5.0  # then a broker is hung up on
+CALL_S = 0.3  # then it is not known whether somebody is there
 PASSED_ON_S = 30.0  # the same for requests of clients, which may ask for more than brokers do
 
 
@@ -107,9 +108,13 @@ class Peers:
             await there[1].close()
 
     async def accepts(self, address: Address) -> bool:
-        """Whether somebody accepts connections there; False only if it is certain that not."""
+        """Whether somebody accepts connections there; False only if it is certain that not.
+
+        Of a machine that is off or cut off nothing is heard: who calls it must not wait for long.
+        """
         try:
-            _, writer = await self._net.connect(address)
+            async with asyncio.timeout(CALL_S):
+                _, writer = await self._net.connect(address)
         except ConnectionRefusedError:
             return False
         except OSError:

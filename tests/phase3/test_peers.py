@@ -11,7 +11,7 @@ from craft2.net import Address
 from craft2.sim.loop import SimLoop
 from craft2.sim.net import Wires
 from craft2.sim.timeline import Timeline
-from phase3_raft.peers import ANSWER_S, PASSED_ON_S, Peers
+from phase3_raft.peers import ANSWER_S, CALL_S, PASSED_ON_S, Peers
 
 THERE = Address("b", 9092)
 QUESTION = "allocate_producer_ids", 0, {"broker_id": 1, "broker_epoch": -1}
@@ -22,7 +22,7 @@ class Silent:
 
     def __init__(self):
         self.timeline = Timeline()
-        wires = Wires(self.timeline, random.Random(1))
+        self.wires = wires = Wires(self.timeline, random.Random(1))
         self.a, b = SimLoop(self.timeline, "a"), SimLoop(self.timeline, "b")
         self.ended = []  # of each connection: whether `a` has hung up
         self.peers = Peers(wires.machine(self.a), "a", lambda broker: THERE)
@@ -84,3 +84,12 @@ def test_the_first_that_is_asked_may_be_silent_too():
     task = world.run(world.peers.ask_first([THERE, THERE], *QUESTION), 2 * ANSWER_S + 1)
     assert isinstance(task.exception(), TimeoutError)
     assert world.ended == [True, True]
+
+
+def test_whether_somebody_is_there_is_known_soon_or_not_at_all():
+    """A controller that waited for a machine that is off would fence nobody meanwhile."""
+    world = Silent()
+    assert world.run(world.peers.accepts(THERE), 0.1).result()
+    assert not world.run(world.peers.accepts(Address("b", 1)), 0.1).result()
+    world.wires.cut(["a"], ["b"])
+    assert world.run(world.peers.accepts(THERE), CALL_S + 0.1).result()
