@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def chaos(
     minutes: Annotated[float, typer.Option(min=0, help="How long faults are dealt out.")] = 2.0,
-    seed: Annotated[int, typer.Option(help="Decides which fault comes when, and whom it hits.")] = 1,
+    seed: Annotated[int, typer.Option(help="Decides which fault comes when, and who is hit.")] = 1,
     brokers: Annotated[int, typer.Option(min=3, max=9, help="How many.")] = 3,
     rate: Annotated[float, typer.Option(min=1, help="Messages a second.")] = 400.0,
     faults: Annotated[
@@ -49,6 +51,7 @@ def chaos(
         for name, (about, _) in FAULTS.items():
             typer.echo(f"{name:18}{about}")
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was made is removed all the same
     named = tuple(name.strip() for name in faults.split(",") if name.strip())
     folder = data_dir or Path(tempfile.mkdtemp(prefix="craft2-chaos-"))
     try:

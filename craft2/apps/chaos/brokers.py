@@ -13,10 +13,15 @@ from typing import IO
 
 from craft2.apps.chaos.disks import Disks
 from craft2.apps.chaos.links import Links
+from craft2.errors import Craft2Error
 from craft2.local_process import LocalProcess, complaints
 
 SESSION_MS = 2_000  # a broker that is silent for so long is fenced
 MAX_LAG_MS = 3_000  # a replica that is behind for so long is not in sync
+
+
+class NotWell(Craft2Error):
+    """The cluster has not recovered, or did what it should not."""
 
 
 class Brokers:

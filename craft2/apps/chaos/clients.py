@@ -62,9 +62,9 @@ class Clients:
     def stop_sending(self, timeout_s: float) -> int:
         """Wait for the answers; returns how many never came."""
         for one in self._senders:
+            one.patience_s = timeout_s
             one.ending.set()
         for one in self._senders:
-            one.patience_s = timeout_s
             one.join()
         return sum(one.left for one in self._senders)
 
@@ -118,9 +118,7 @@ class Clients:
                 continue
             polled = [_message(one) for one in messages]
             ended = self.timeline.now()
-            found.append(
-                Operation(READER, "poll", began, ended, "ok", polled=polled, group=READER)
-            )
+            found.append(Operation(READER, "poll", began, ended, "ok", polled=polled, group=READER))
             for one in polled:
                 if one.offset + 1 >= wanted.get(one.partition, one.offset):
                     wanted.pop(one.partition, None)
@@ -205,7 +203,9 @@ class Sender(threading.Thread):
     def _answered(self, value: str, error: KafkaError | None, message: Any) -> None:
         ended = self._clients.timeline.now()
         client, began, partition = self._waiting.pop(value)
-        offset = UNKNOWN if error else message.offset()
+        # An acknowledgement has no offset if the first answer was lost, and the broker says only
+        # that it has the message already.
+        offset = UNKNOWN if error or message.offset() is None else message.offset()
         sent = Message(self._clients.topic, partition, offset, value)
         if error is None:
             self._clients.timeline.note_acknowledged(partition, ended)

@@ -9,24 +9,19 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from craft2.apps.chaos.brokers import Brokers
+from craft2.apps.chaos.brokers import Brokers, NotWell
 from craft2.apps.chaos.clients import Clients
 from craft2.apps.chaos.disks import FULL, SLOW, Disks
 from craft2.apps.chaos.links import Links
 from craft2.apps.chaos.timeline import Timeline
 from craft2.apps.chaos.watcher import Watcher
-from craft2.errors import Craft2Error
 
 WELL_S = 90.0  # all must be well again so long after a fault is undone
 ROLLING, WIPE = "rolling-restart", "wipe"
-
-
-class NotWell(Craft2Error):
-    """The cluster has not recovered, or a broker has ended by itself."""
 
 
 @dataclass
@@ -213,7 +208,7 @@ def _rolling_restart(world: World) -> Iterator[str]:
         raise NotWell(f"{len(failed)} sends failed in a rolling restart: {failed[0]}", "")
 
 
-@_fault(WIPE, "all that all brokers keep is removed: data must be lost, and the checker must say so")
+@_fault(WIPE, "all that all brokers keep is removed: the checker must find it")
 def _wipe(world: World) -> Iterator[str]:
     numbers = world.brokers.numbers
     with world.timeline.struck("wiped", *numbers):
@@ -223,11 +218,3 @@ def _wipe(world: World) -> Iterator[str]:
         world.brokers.start(*numbers)
         world.make_topic()
         yield "the data of all brokers are gone"
-
-
-@contextlib.contextmanager
-def everything_mended(world: World) -> Iterator[None]:
-    """However this is left, nothing stays broken."""
-    with ExitStack() as stack:
-        stack.callback(world.links.heal)
-        yield

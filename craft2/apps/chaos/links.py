@@ -1,9 +1,9 @@
 """The network between brokers, and how it is cut: for real where this is allowed.
 
 As root on Linux each broker gets a network namespace of its own, on a bridge: an address, a cable,
-a kernel's own table of neighbours. `cut(1, 2)` gives broker 1 a false hardware address for broker 2:
-what it sends goes out and arrives nowhere, without an error, while what 2 sends still arrives. It
-needs nothing but `ip` (no firewall, no traffic control). `unplug` takes the bridge's end of the
+a kernel's own table of neighbours. `cut(1, 2)` gives broker 1 a false hardware address for broker
+2: what it sends goes out and arrives nowhere, without an error, while what 2 sends still arrives.
+It needs nothing but `ip` (no firewall, no traffic control). `unplug` takes the bridge's end of the
 cable down. Clients are outside, at the bridge.
 
 Anywhere else a TCP relay stands before each broker (`craft2.relay`). It can do less, and says what.
@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from craft2.errors import Craft2Error
@@ -226,18 +226,21 @@ class RelayLinks:
 
 def sweep_namespaces() -> None:
     """Remove what a run left that was killed: its process is no more, its namespaces are."""
-    found = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
     links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True).stdout
-    names = re.findall(r"^(c2-(\d+)-\w+)", found, re.M)
-    cables = re.findall(r"^\d+: (c2(\d+)[bvt]\d*)[@:]", links, re.M)
-    for name, _ in _left(names):
-        _try("netns", "del", name)
-    for name, _ in _left(cables):
-        _try("link", "del", name)
+    for kind, pattern, found in (
+        ("netns", r"c2-(\d+)-\w+", namespaces()),
+        ("link", r"c2(\d+)[bvt]\d*", re.findall(r"^\d+: (\w+)", links, re.M)),
+    ):
+        for name in found:
+            ours = re.fullmatch(pattern, name)
+            if ours is not None and not os.path.exists(f"/proc/{ours[1]}"):
+                _try(kind, "del", name)
 
 
-def _left(found: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [(name, pid) for name, pid in found if not os.path.exists(f"/proc/{pid}")]
+def namespaces() -> list[str]:
+    """The names of this machine's network namespaces."""
+    told = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+    return [line.split()[0] for line in told.splitlines() if line]
 
 
 def _free_network() -> str:

@@ -14,24 +14,26 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from craft2.apps.chaos.brokers import Brokers
-from craft2.apps.chaos.clients import GROUP, READER, Clients
+from craft2.apps.chaos.brokers import Brokers, NotWell
+from craft2.apps.chaos.clients import GROUP, Clients
 from craft2.apps.chaos.disks import Disks
-from craft2.apps.chaos.faults import FAULTS, WIPE, NotWell, World, deal
+from craft2.apps.chaos.faults import FAULTS, WIPE, World, deal
 from craft2.apps.chaos.links import make_links
 from craft2.apps.chaos.timeline import Timeline
+from craft2.apps.chaos.topic import make_topic
 from craft2.apps.chaos.watcher import Watcher
 from craft2.checker import Report, check
 from craft2.clock import Clock
 from craft2.errors import Craft2Error
-from craft2.history import Operation
+from craft2.history import UNKNOWN, Operation
 
 TOPIC = "chaos"
+KEPT, SEEN = "in the logs at the end", "as everybody saw it"  # the two histories
 _HOLD_S, _CALM_S = (2.5, 4.5), (1.0, 3.0)  # from, to
 _PATIENCE_S = 90.0
 _MESSAGE_BYTES = 400  # on a disk, with what indexes and a group's offsets take; generous
@@ -61,13 +63,18 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """What a run showed. left_out: fault -> why. troubles: all that makes it a failure, in words."""
+    """What a run showed.
+
+    left_out: fault -> why. not_reached: faults for which there was no
+    time. troubles: what makes it a failure, in words.
+    """
 
     plan: Plan
     timeline: Timeline
     where: list[str]
     left_out: dict[str, str]
     struck: Counter[str] = field(default_factory=Counter)
+    not_reached: list[str] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     history: list[Operation] = field(default_factory=list)
     judged: dict[str, Report] = field(default_factory=dict)
@@ -105,7 +112,7 @@ def run(plan: Plan, clock: Clock, say: Say) -> Outcome:
         clients = Clients(brokers.bootstrap_servers, TOPIC, plan.partitions, timeline)
         watcher = Watcher(brokers.bootstrap_servers, TOPIC, plan.brokers, timeline)
         chance = random.Random(plan.seed)
-        make = _topic_maker(brokers.bootstrap_servers, plan, timeline)
+        make = partial(make_topic, brokers, TOPIC, plan.partitions, timeline)
         world = World(brokers, links, disks, watcher, clients, timeline, chance, make)
         for words in (*outcome.where, *(f"left out: {n}, {why}" for n, why in left_out.items())):
             say(words)
@@ -116,42 +123,18 @@ def run(plan: Plan, clock: Clock, say: Say) -> Outcome:
             world.wait_well()
             clients.start(plan.senders, plan.workers, plan.rate, random.Random(plan.seed))
             names = [name for name in wanted if name not in left_out]
+            outcome.not_reached = names
             _strike(world, outcome, names, plan.minutes * 60, say)
         except NotWell as error:
             outcome.troubles.append(error.problem)
             say(f"{timeline.now():6.1f} s  {error.problem}")
         links.heal()
-        say(f"{timeline.now():6.1f} s  all is mended; waiting for answers, reading to the end")
-        _finish(clients, outcome)
+        _finish(clients, outcome, say)
         outcome.complaints = brokers.complaints()
     return outcome
 
 
-def _topic_maker(servers: str, plan: Plan, timeline: Timeline) -> Callable[[], None]:
-    def make() -> None:
-        """Make the topic when all brokers are there. Raises NotWell."""
-        admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-        until = timeline.now() + _PATIENCE_S
-        while (found := _brokers_seen(admin)) < plan.brokers:
-            if timeline.now() > until:
-                raise NotWell(f"{found} of {plan.brokers} brokers are there", "see their errors")
-        topic = NewTopic(TOPIC, plan.partitions, 3, config={"min.insync.replicas": "2"})
-        [made] = admin.create_topics([topic], operation_timeout=30, request_timeout=60).values()
-        made.result()
-
-    return make
-
-
-def _brokers_seen(admin: AdminClient) -> int:
-    try:
-        return len(admin.list_topics(timeout=1.0).brokers)
-    except KafkaException:
-        return 0
-
-
-def _strike(
-    world: World, outcome: Outcome, names: Sequence[str], seconds: float, say: Say
-) -> None:
+def _strike(world: World, outcome: Outcome, names: Sequence[str], seconds: float, say: Say) -> None:
     """Faults, with calm between them, for so long. Raises NotWell."""
     timeline, chance, never = world.timeline, world.chance, threading.Event()
     began = timeline.now()
@@ -170,6 +153,7 @@ def _strike(
         with FAULTS[name][1](world) as words:
             tell(words)
             outcome.struck[name] += 1
+            outcome.not_reached = [one for one in names if not outcome.struck[one]]
             wait(_HOLD_S)
         mended = timeline.now()
         told = len(timeline.events)
@@ -181,41 +165,60 @@ def _strike(
     timeline.end_s = timeline.now()
 
 
-def _finish(clients: Clients, outcome: Outcome) -> None:
+def _finish(clients: Clients, outcome: Outcome, say: Say) -> None:
     """The last answers, the last messages, the verdict."""
     timeline = outcome.timeline
     timeline.end_s = timeline.end_s or timeline.now()
+    say(f"{timeline.now():6.1f} s  all is mended; the senders wait for their last answers")
     left = clients.stop_sending(_PATIENCE_S)
     if left:
         outcome.troubles.append(f"{left} sends had no answer {_PATIENCE_S:.0f} s after the end")
     final: list[Operation] = []
     try:
+        say(f"{timeline.now():6.1f} s  the group reads to the end")
         ends = clients.ends()
         missing = clients.drain(ends, _PATIENCE_S)
         for number, position in missing.items():
             words = f"the group {GROUP} stands at {TOPIC}-{number}:{position}, its end is"
             outcome.troubles.append(f"{words} {ends[number]}, {_PATIENCE_S:.0f} s after all ended")
+        say(f"{timeline.now():6.1f} s  somebody else reads everything, from the start")
         final = clients.read_all(ends, _PATIENCE_S)
     except KafkaException as error:
         outcome.troubles.append(f"nobody says where the partitions end: {error}")
         clients.drain({}, 0)
-    sends = [one for one in clients.history if one.kind == "send"]
-    outcome.history = [*clients.history, *final]
     outcome.errors, outcome.failed = clients.errors, clients.failed
-    _judge(outcome, "in the logs at the end", [*sends, *final])
-    _judge(outcome, "as everybody saw it", outcome.history)
-    never = outcome.judged["as everybody saw it"].delivered.get(GROUP)
-    if never and never.never:
-        outcome.troubles.append(f"the group {GROUP} never had {never.never} messages")
+    judge(outcome, [*placed(clients.history, final, outcome), *final], final)
 
 
-def _judge(outcome: Outcome, name: str, history: list[Operation]) -> None:
-    report = outcome.judged[name] = check(history)
-    for kind, found in report.anomalies.items():
-        known = any(one.startswith(f"{kind}: ") for one in outcome.troubles)
-        if not known:
-            words = f"{kind}: {len(found)}, {name}; {found[0].what}"
-            outcome.troubles.append(words)
+def placed(history: list[Operation], final: list[Operation], outcome: Outcome) -> list[Operation]:
+    """The history in which every acknowledged message has a place: that at which it is now, where
+    the acknowledgement named none. One that is nowhere is a trouble, and the checker's no more."""
+    where = {message.value: message for poll in final for message in poll.polled}
+    found: list[Operation] = []
+    for one in history:
+        if one.kind == "send" and one.outcome == "ok" and one.sent[0].offset == UNKNOWN:
+            message = where.get(one.sent[0].value)
+            if message is None:
+                outcome.troubles.append(f"lost-write: {one.sent[0]} was acknowledged, is nowhere")
+                one = one._replace(outcome="info")
+            else:
+                one = one._replace(sent=(message,))
+        found.append(one)
+    return found
+
+
+def judge(outcome: Outcome, history: list[Operation], final: list[Operation]) -> None:
+    """Note what the checker finds. final: the polls of the last reader, in the history as well."""
+    outcome.history = history
+    sends = [one for one in history if one.kind == "send"]
+    outcome.judged = {KEPT: check([*sends, *final]), SEEN: check(history)}
+    for name, report in outcome.judged.items():
+        for kind, found in report.anomalies.items():
+            if not any(one.startswith(f"{kind}: ") for one in outcome.troubles):
+                outcome.troubles.append(f"{kind}: {len(found)}, {name}; {found[0].what}")
+    group = outcome.judged[SEEN].delivered.get(GROUP)
+    if group is not None and group.never:
+        outcome.troubles.append(f"the group {GROUP} never had {group.never} messages")
 
 
 _NUMBERS = re.compile(r"\d+")
@@ -230,6 +233,3 @@ def alike(lines: Sequence[str]) -> dict[str, int]:
         counts[kind] += 1
         first.setdefault(kind, line)
     return {first[kind]: count for kind, count in counts.most_common()}
-
-
-__all__ = ["READER", "ChaosError", "Outcome", "Plan", "alike", "run"]

@@ -1,4 +1,4 @@
-"""Somebody who asks the cluster how it is, twice a second: who leads what, and is all of it well?"""
+"""Somebody who asks the cluster how it is, twice a second: who leads what, is all of it well?"""
 
 from __future__ import annotations
 
