@@ -106,7 +106,13 @@ def run(plan: Plan, clock: Clock, say: Say) -> Outcome:
         lacks = {**links.lacks, **disks.lacks}
         left_out = {name: lacks[name] for name in wanted if name in lacks}
         outcome = Outcome(plan, timeline, [links.about, disks.about], left_out)
-        options = ["--replicas", "3", "--topic-default", "min.insync.replicas=2"]
+        options = [
+            "--replicas",
+            "3",
+            "--topic-default",
+            "min.insync.replicas=2",
+            "--no-auto-create",
+        ]
         brokers = Brokers(numbers, plan.data_dir, links, disks, options)
         stack.callback(brokers.close)
         clients = Clients(brokers.bootstrap_servers, TOPIC, plan.partitions, timeline)
