@@ -22,6 +22,12 @@ GROUP = "workers"
 READER = "reader"
 _TICK_S = 0.01
 _COMMIT_S = 0.5
+# A producer with several requests on their way, of which the first is refused (a full disk), is told
+# that the second is out of order. librdkafka then gives all that it sends a new epoch, and what it
+# does not know to be in the log, of other partitions as well, is in it twice: no broker can tell.
+# So: one request at a time, and patience with it.
+_IN_FLIGHT = 1
+_ANSWER_MS = 30_000
 _PADDING = "." * 80
 _FEW = 2_000  # messages that a sender holds: an outage shall not end in a flood
 
@@ -45,7 +51,7 @@ class Clients:
             "client.id": name,
             "log_level": 0,
             "error_cb": lambda error: self.errors.update([error.name()]),
-            "socket.timeout.ms": 6_000,
+            "socket.timeout.ms": 3_000,
             "socket.connection.setup.timeout.ms": 3_000,
             "reconnect.backoff.max.ms": 1_000,
         }
@@ -147,7 +153,9 @@ class Sender(threading.Thread):
             "linger.ms": 5,
             "queue.buffering.max.messages": _FEW,
             "message.timeout.ms": 300_000,
-            "request.timeout.ms": 5_000,
+            "request.timeout.ms": 30_000,
+            "socket.timeout.ms": _ANSWER_MS,
+            "max.in.flight.requests.per.connection": _IN_FLIGHT,
             "error_cb": self._told,
         }
         return Producer(self._clients.settings(self._client) | mine)
@@ -172,6 +180,11 @@ class Sender(threading.Thread):
             self._producer.poll(0.1)
             self._renew()
         self.left = len(self._waiting)
+        if self._waiting:
+            value, (_, began, partition) = next(iter(self._waiting.items()))
+            self._clients.errors[
+                f"no answer for {value}, sent at {began:.1f} s to {partition}"
+            ] += 1
         for value, (client, began, partition) in self._waiting.items():
             message = Message(self._clients.topic, partition, UNKNOWN, value)
             self._clients.history.append(

@@ -34,8 +34,8 @@ from craft2.history import UNKNOWN, Operation
 
 TOPIC = "chaos"
 KEPT, SEEN = "in the logs at the end", "as everybody saw it"  # the two histories
-_HOLD_S, _CALM_S = (2.5, 4.5), (1.0, 3.0)  # from, to
-_PATIENCE_S = 90.0
+_HOLD_S, _CALM_S = (3.0, 5.0), (1.0, 2.5)  # from, to
+_PATIENCE_S = 60.0
 _MESSAGE_BYTES = 400  # on a disk, with what indexes and a group's offsets take; generous
 Say = Callable[[str], object]
 
