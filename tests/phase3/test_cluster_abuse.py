@@ -6,11 +6,16 @@ import asyncio
 import errno
 import os
 
+import pytest
+from brokers import make_topic
 from three_brokers import brokers, running, until
 
 from craft2.clock import SystemClock
 from craft2.disk import DiskError, RealDisk
+from craft2.record_batch import encode_values
 from phase2_groups.error_codes import ErrorCode
+from phase2_groups.producer_sequences import OutOfOrderSequence
+from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.raft.state import Role
 
 YEARS_MS = 10 * 365 * 86_400_000
@@ -230,3 +235,30 @@ async def test_a_broker_one_of_whose_logs_has_stopped_says_so_and_can_be_started
         await cluster.all.pop(full).close()
         assert f"broker {full} ends" in why
         assert "leader-epoch-checkpoint" in why
+
+
+def test_what_was_sent_after_a_batch_that_did_not_fit_is_refused_as_that_was(tmp_path):
+    """Told that it is out of order, librdkafka begins a new epoch, and may store things twice."""
+    disk = FullDisk("t-0")
+    broker = Broker(BrokerConfig(str(tmp_path)), disk=disk)
+    make_topic(broker, "t", 1)
+    partition = broker.partition("t", 0)
+
+    def append(sequence, producer=7):
+        fields = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
+        return partition.append(encode_values([b"x"], timestamps=1, **fields))[0].first_offset
+
+    assert [append(0), append(0, producer=8)] == [0, 1]
+    disk.full = True
+    with pytest.raises(DiskError, match="make room"):
+        append(1)
+    disk.full = False
+    with pytest.raises(DiskError, match="the batch before was not written"):
+        append(2)
+    with pytest.raises(OutOfOrderSequence):
+        append(2, producer=8)  # it was refused nothing
+    assert [append(1), append(2)] == [2, 3]
+    with pytest.raises(OutOfOrderSequence):
+        append(4)
+    broker.partitions.close()
+    broker.metadata.close()

@@ -22,10 +22,9 @@ GROUP = "workers"
 READER = "reader"
 _TICK_S = 0.01
 _COMMIT_S = 0.5
-# A producer with several requests on their way, of which the first is refused (a full disk), is told
-# that the second is out of order. librdkafka then gives all that it sends a new epoch, and what it
-# does not know to be in the log, of other partitions as well, is in it twice: no broker can tell.
-# So: one request at a time, and patience with it.
+# A producer that has several requests on their way and is refused the first is told that the second
+# is out of order. librdkafka then gives all that it sends a new epoch, and what it does not know to
+# be in the log, of other partitions as well, is in it twice: no broker can tell.
 _IN_FLIGHT = 1
 _ANSWER_MS = 30_000
 _PADDING = "." * 80
