@@ -172,10 +172,9 @@ class Replication:
     async def _ask(self, name: str, version: int, fields: Fields) -> Message:
         """The controller's reply. Raises OSError, BadMessage."""
         controller = self._controller.metadata.controller
-        async with asyncio.timeout(5):
-            if controller is None:
-                return await self._peers.ask_first(self._seeds, name, version, fields)
-            return await self._peers.ask(controller, name, version, fields, "controller")
+        if controller is None:
+            return await self._peers.ask_first(self._seeds, name, version, fields)
+        return await self._peers.ask(controller, name, version, fields, "controller")
 
     # Follow.
 

@@ -209,3 +209,24 @@ async def test_a_broker_that_cannot_write_its_metadata_says_so_and_others_go_on(
             await broker.close()
         assert f"broker {full} ends" in why
         assert "make room" in why
+
+
+@running
+async def test_a_broker_one_of_whose_logs_has_stopped_says_so_and_can_be_started_again(tmp_path):
+    """A new leader's epoch could not be noted: it followed no more, until somebody looked."""
+    disks = {n: FullDisk("leader-epoch-checkpoint") for n in (1, 2, 3)}
+    async with brokers(tmp_path, disks=disks) as cluster:
+        await cluster.make_topic("t")
+        assert await cluster.produce("t", "x") == ErrorCode.NONE
+        leader = cluster.leader("t")
+        full = leader % 3 + 1
+        disks[full].full = True
+        await cluster.all.pop(leader).close()
+        broker = cluster.all[full]
+        await until(lambda: cluster.leader("t") != leader)
+        await cluster.produce("t", "y", acks=1)  # whoever leads now, this is of its epoch
+        async with asyncio.timeout(20):
+            why = await broker.failed()
+        await cluster.all.pop(full).close()
+        assert f"broker {full} ends" in why
+        assert "leader-epoch-checkpoint" in why
