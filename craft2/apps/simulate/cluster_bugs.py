@@ -76,10 +76,6 @@ def _one_too_far(self, who, offset, *, end, now_ms):
     _fetched(self, who, min(end, offset + 1), end=end, now_ms=now_ms)
 
 
-def _learns_all(self, offset, end):
-    self._high_watermark = max(self._high_watermark, offset)
-
-
 _become = Partition.become
 
 
@@ -109,6 +105,12 @@ def _takes_in_too_early(self, end, now_ms):
 
 
 _wanted_isr = Replicas.wanted_isr
+_partition_fetched = Partition.fetched
+
+
+def _always_looks(self, follower, offset):
+    _partition_fetched(self, follower, offset)
+    self.caught_up()
 
 
 def _never_heard(self, *, refused):
@@ -246,10 +248,6 @@ BUGS: dict[str, Bug] = {
         "a follower that asks for an offset is taken to have it",
         ((Replicas, "fetched", _one_too_far),),
     ),
-    "believes-watermark": Bug(
-        "a follower takes over the leader's high watermark beyond its own end",
-        ((Replicas, "learn_high_watermark", _learns_all),),
-    ),
     "answers-for-others": Bug(
         "a deposed leader's producers wait on, until it leads again and has other records there",
         ((Partition, "become", _lets_them_wait),),
@@ -264,7 +262,7 @@ BUGS: dict[str, Bug] = {
     ),
     "behind-taken-in": Bug(
         "a follower joins the ISR before it has what the leader had when it began",
-        ((Replicas, "wanted_isr", _takes_in_too_early),),
+        ((Replicas, "wanted_isr", _takes_in_too_early), (Partition, "fetched", _always_looks)),
     ),
     "refusal-unheard": Bug(
         "a leader waits for ever for the controller's yes to another ISR",

@@ -129,6 +129,10 @@ class Client:
                 if one.leader_id >= 0 and not (self._wary and epoch < known):
                     self._leaders[part] = one.leader_id
 
+    def forget(self, part: int) -> None:
+        """Ask again who leads, as clients do now and then."""
+        self._leaders.pop(part, None)
+
     async def make_topic(self) -> None:
         """Until it is there."""
         fields = requests.create_topic(TOPIC, PARTITIONS, len(BROKERS))
@@ -188,6 +192,7 @@ class _Reader:
         self.positions = [0] * PARTITIONS
         self._world, self._name, self._group = world, name, group
         self._latest = [0] * PARTITIONS
+        self._asked_in = [-1] * PARTITIONS  # the leader epoch in which it asked for the end
 
     async def poll(self, part: int, wait_ms: int = 0) -> bool | None:
         """Whether there was something; None: nobody has answered."""
@@ -213,9 +218,14 @@ class _Reader:
         self.positions[part] = records[-1].offset + 1
         return True
 
+    def has_news(self, part: int) -> bool:
+        """Whether there is a leader that has not been asked for the end yet."""
+        return self.client.epochs.get(part, -1) > self._asked_in[part]
+
     async def ask_for_end(self, part: int) -> None:
         """Where it would find nothing more: never less than before, whoever leads (KIP-207)."""
         epoch = self.client.epochs.get(part, -1)
+        self._asked_in[part] = epoch
         fields = requests.latest_offset(TOPIC, part, epoch=epoch)
         reply = await self.client.ask_leader(part, "list_offsets", 5, fields)
         if reply is None:
@@ -241,6 +251,8 @@ async def read(world: World, name: str, machine: Machine) -> None:
     while world.timeline.now_ms < world.read_until_ms:
         part = chance.randrange(PARTITIONS)
         if chance.random() < 0.2:
+            reader.client.forget(part)
+        if chance.random() < 0.1 or reader.has_news(part):
             await reader.ask_for_end(part)
         else:
             await reader.poll(part, chance.choice((0, 100)))

@@ -18,6 +18,8 @@ from craft2.sim.net import Wires
 from craft2.sim.timeline import Timeline
 
 FIRST_MS = 1_500  # by then there is a topic
+# From one to the next, at least and at most: on top of each other, or with time to take effect.
+PACES = ((50, 600), (300, 1_500), (1_000, 3_000), (1_500, 3_500))
 
 
 class Fault(NamedTuple):
@@ -84,8 +86,8 @@ def _midway(stage: Stage, chance: random.Random) -> str | None:
     return f"{name} will lose power before its disk's next step but {steps}"
 
 
-def _heal_later(stage: Stage, chance: random.Random) -> int:
-    cut_ms = chance.randint(100, 2_500)
+def _heal_later(stage: Stage, chance: random.Random, least_ms: int, most_ms: int) -> int:
+    cut_ms = chance.randint(least_ms, most_ms)
     stage.timeline.after(cut_ms, stage.wires.heal)
     return cut_ms
 
@@ -96,14 +98,16 @@ def _cut(stage: Stage, chance: random.Random) -> str:
     one_way = chance.random() < 0.3
     stage.wires.cut([name], others, one_way=one_way)
     words = f"{name} {'reaches' if one_way else 'and'} {_listed(others)}"
-    return f"{words} {'no more' if one_way else 'are cut off'}, for {_heal_later(stage, chance)} ms"
+    cut_ms = _heal_later(stage, chance, 100, 2_500)
+    return f"{words} {'no more' if one_way else 'are cut off'}, for {cut_ms} ms"
 
 
 def _alone(stage: Stage, chance: random.Random) -> str:
     name = stage.leader(chance)
     others = [one for one in stage.names if one != name]
     stage.wires.cut([name], others)
-    return f"{name} is cut off from the other brokers, for {_heal_later(stage, chance)} ms"
+    cut_ms = _heal_later(stage, chance, 1_500, 3_500)  # long enough for somebody else to lead
+    return f"{name} is cut off from the other brokers, for {cut_ms} ms"
 
 
 def _pause(stage: Stage, chance: random.Random) -> str | None:
@@ -166,14 +170,14 @@ def plan(seed: int, until_ms: int) -> list[Fault]:
     (True, False)
     """
     chance = random.Random(f"faults {seed}")
-    weights = [chance.choice((0, 1, 1, 3)) for _ in KINDS]
+    weights = [chance.choice((0, 0, 1, 3)) for _ in KINDS]
     if not any(weights):
         weights = [1] * len(KINDS)
-    slowest_ms = chance.choice((400, 900, 1_500))
+    least_ms, most_ms = chance.choice(PACES)
     faults: list[Fault] = []
-    now_ms = FIRST_MS + chance.randint(0, slowest_ms)
+    now_ms = FIRST_MS + chance.randint(0, most_ms // 2)
     while now_ms < until_ms:
         (kind,) = chance.choices(list(KINDS), weights)
         faults.append(Fault(len(faults), now_ms, kind, chance.random()))
-        now_ms += chance.randint(20, slowest_ms)
+        now_ms += chance.randint(least_ms, most_ms)
     return faults

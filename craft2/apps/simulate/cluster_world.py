@@ -38,7 +38,7 @@ from craft2.sim.timeline import Timeline
 from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.metadata.quorum import QuorumConfig
 
-CALM_MS, SEND_MS, READ_MS, END_MS = 7_500, 11_000, 12_500, 15_000
+CALM_MS, SEND_MS, READ_MS, END_MS = 7_000, 9_000, 10_000, 12_000
 PRODUCERS = 3
 LATELY = 15  # things that clients were told: so many of the last ones belong to the story
 TOPICS = {
