@@ -6,8 +6,8 @@
 Traceback (most recent call last):
 ...
 craft2.apps.spark_options.SourceError: spark.read has no option 'endingOffset'. Fix: use some of \
-path, topic, startingOffsets, startingTimestamp, maxRecordsPerPartition, endingOffsets, \
-endingTimestamp
+path, kafka.bootstrap.servers, topic, startingOffsets, startingTimestamp, maxRecordsPerPartition, \
+endingOffsets, endingTimestamp
 
 Source: https://spark.apache.org/docs/latest/structured-streaming-kafka-integration.html
 """
@@ -26,8 +26,9 @@ from craft2.errors import Craft2Error
 EARLIEST, LATEST = -2, -1
 _OF_BATCHES = ("endingOffsets", "endingTimestamp")
 _OF_STREAMS = ("maxOffsetsPerTrigger", "failOnDataLoss")
+_SERVERS = "kafka.bootstrap.servers"
 _OF_EITHER = (
-    *("path", "topic", "startingOffsets", "startingTimestamp", "maxRecordsPerPartition"),
+    *("path", _SERVERS, "topic", "startingOffsets", "startingTimestamp", "maxRecordsPerPartition"),
     *_OF_BATCHES,
     *_OF_STREAMS,
 )
@@ -45,6 +46,8 @@ class SourceError(Craft2Error):
 class Options:
     """The options of `spark.read` or of `spark.readStream`.
 
+    path: a directory; or, if `remote`, the bootstrap servers of a cluster.
+
     Invariant: of a stream `end` is LATEST and `end_ms` None; of a batch job the last two are as
     they are by default.
     """
@@ -58,6 +61,7 @@ class Options:
     most: int = 500_000  # records in a range
     most_per_trigger: int | None = None
     fail_on_data_loss: bool = True
+    remote: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, stream: bool | None = False) -> Options:
@@ -73,8 +77,10 @@ class Options:
                 raise SourceError(
                     f"both {end}Offsets and {end}Timestamp are given", "give one of the two"
                 )
+        if _SERVERS in read and "topic" not in read:
+            raise SourceError(f"{_SERVERS} is given, and no topic", 'add .option("topic", NAME)')
         return cls(
-            read["path"],
+            read.get(_SERVERS) or read["path"],
             read.get("topic"),
             _offsets(read, "startingOffsets", LATEST if stream else EARLIEST),
             _offsets(read, "endingOffsets", LATEST),
@@ -83,6 +89,7 @@ class Options:
             _number(read, "maxRecordsPerPartition", cls.most, 1) or cls.most,
             _number(read, "maxOffsetsPerTrigger", None, 1),
             _flag(read, "failOnDataLoss", True),
+            _SERVERS in read,
         )
 
 
@@ -116,6 +123,10 @@ def named(given: Mapping[str, str], allowed: Sequence[str], where: str) -> dict[
                 f"{where} has no option {spelled!r}", f"use some of {', '.join(allowed)}"
             )
         read[names[name.lower()]] = value
+    if read.get(_SERVERS):
+        if read.get("path"):
+            raise SourceError(f"both a path and {_SERVERS} are given", "give one of the two")
+        return read
     if not read.get("path"):
         raise SourceError("no path is given", 'add .option("path", DIRECTORY)')
     return read | {"path": os.path.abspath(read["path"].removeprefix("file:"))}

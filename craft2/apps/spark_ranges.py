@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from craft2.apps.spark_columns import shaped
 from craft2.apps.spark_options import EARLIEST, LATEST, Offsets, Options, SourceError
 from craft2.record_batch import BatchHeader, decode_arrow, read_header
 from phase1_file_queue.log_config import LogConfig, OffsetOutOfRange
@@ -23,6 +24,8 @@ from phase1_file_queue.partitioned_queue import PartitionedQueue
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from craft2.apps.spark_network import RemoteLog
+
 _GROUP_BYTES = 4 * 1024**2  # of batches that become one Arrow batch
 _GROUP_RECORDS = 65_536  # the same; compressed batches are larger than they look
 _MOST_RANGES = 1000  # of one partition: a range that is mostly a gap is not cut finer
@@ -31,12 +34,14 @@ _LOG_NAME = re.compile(r"(.+)-(0|[1-9][0-9]{0,8})")
 
 
 class Place(NamedTuple):
-    """One partition: `path` is the log's directory, or the queue's root."""
+    """One partition: `path` is the log's directory, or the queue's root; or, if it is remote, the
+    bootstrap servers of its cluster."""
 
     topic: str
     partition: int
     path: str
     is_log: bool
+    remote: bool = False
 
     @property
     def words(self) -> str:
@@ -61,6 +66,12 @@ def open_places(options: Options) -> list[Place]:
 
 def find_places(options: Options) -> list[Place]:
     """The partitions under the path, of one topic if the options name it; perhaps none."""
+    if options.remote:
+        from craft2.apps.spark_network import partitions_of
+
+        topic = options.topic or ""
+        count = partitions_of(options.path, topic)
+        return [Place(topic, number, options.path, True, True) for number in range(count)]
     root = Path(options.path)
     names = _names(root)
     if "queue.json" in names:
@@ -215,9 +226,13 @@ class _Reader:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self.log: PartitionLog | None = None
+        self.log: PartitionLog | RemoteLog | None = None
         self.queue: PartitionedQueue | None = None
-        if place.is_log:
+        if place.remote:
+            from craft2.apps.spark_network import RemoteLog
+
+            self.log = RemoteLog(place.path, place.topic, place.partition)
+        elif place.is_log:
             self.log = PartitionLog(place.path, LogConfig(access="read"))
         else:
             self.queue = PartitionedQueue.existing(place.path)
@@ -264,11 +279,11 @@ def read_range(
             assert reader.queue is not None
             tables = _queue_tables(reader.queue, place, start, end)
         for table in tables:
-            yield from _shaped(table, place, columns).to_batches()
+            yield from shaped(table, place.topic, place.partition, columns).to_batches()
 
 
 def _log_tables(
-    log: PartitionLog, place: Place, start: int, end: int, columns: Sequence[str]
+    log: PartitionLog | RemoteLog, place: Place, start: int, end: int, columns: Sequence[str]
 ) -> Iterator[pa.Table]:
     stored = ("offset", *(c for c in columns if c in ("timestamp", "key", "value", "headers")))
     group: list[bytes] = []
@@ -284,7 +299,7 @@ def _log_tables(
 
 
 def _wanted(
-    log: PartitionLog, place: Place, start: int, end: int
+    log: PartitionLog | RemoteLog, place: Place, start: int, end: int
 ) -> Iterator[tuple[BatchHeader, bytes]]:
     """The batches with records from `start` on, before `end`. Raises SourceError, CorruptLog."""
     reached, gap = start, False
@@ -358,39 +373,3 @@ def _queue_tables(
                 "load() again",
             )
         yield pa.Table.from_pylist(rows, schema=schema())
-
-
-def _shaped(table: pa.Table, place: Place, columns: Sequence[str]) -> pa.Table:
-    """The columns asked for, in their order, with the types that Spark expects."""
-    import pyarrow as pa
-
-    rows = table.num_rows
-    made = []
-    for name in columns:
-        if name == "topic":
-            made.append(pa.repeat(pa.scalar(place.topic), rows))
-        elif name == "partition":
-            made.append(pa.repeat(pa.scalar(place.partition, pa.int32()), rows))
-        elif name == "timestamp":
-            made.append(_microseconds(table[name], place))
-        else:
-            made.append(table[name])
-    return pa.table(dict(zip(columns, made, strict=True)))
-
-
-def _microseconds(column: pa.ChunkedArray, place: Place) -> pa.ChunkedArray:
-    """Timestamps as Spark has them; null for -1, Kafka's word for none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    none = pa.scalar(-1, pa.int64())
-    ms = column.cast(pa.int64())
-    known = pc.if_else(pc.equal(ms, none), pa.scalar(None, pa.int64()), ms)
-    try:
-        return known.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
-    except pa.ArrowInvalid:
-        raise SourceError(
-            f"a record of {place.words} has the timestamp {pc.max(pc.abs(known)).as_py()} ms, "
-            "which Spark cannot hold",
-            "read the other columns: .schema(...) without timestamp",
-        ) from None

@@ -3,9 +3,11 @@
     spark.read.format("craft2").option("path", "queues/flights-0").load()
 
 `path` names a message-file queue, the directory of one log, or a folder of logs named
-`<topic>-<partition>`. The table has a row a record, with the columns of Spark's own Kafka source
-(topic, partition, offset, timestamp, key, value) and its headers. A record without a timestamp
-has null there. The same as a stream: `spark_stream`; written to: `spark_sink`.
+`<topic>-<partition>`. In its place `kafka.bootstrap.servers` names a cluster, ours or any that
+speaks Kafka's protocol, and `topic` what to read of it. The table has a row a record, with the
+columns of Spark's own Kafka source (topic, partition, offset, timestamp, key, value) and its
+headers. A record without a timestamp has null there. The same as a stream: `spark_stream`; written
+to: `spark_sink`.
 
     option                  meaning; the default
     ----------------------  ------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Pictures of measurements and events, one function each, each a matplotlib figure."""
 
 from craft2.viz.consumers import throughput_by_consumers
+from craft2.viz.gaps import rates_with_gaps
 from craft2.viz.growth import rates_by_growth
 from craft2.viz.lanes import Lanes, Mark, Span, lanes_of_group
 from craft2.viz.latency import latency_distribution
@@ -32,6 +33,7 @@ __all__ = [
     "player",
     "rate_over_time",
     "rates_by_growth",
+    "rates_with_gaps",
     "segment_map",
     "throughput_by_clients",
     "throughput_by_consumers",

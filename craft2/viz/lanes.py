@@ -65,11 +65,13 @@ class Box(NamedTuple):
 
 
 class Board(NamedTuple):
-    """What a lane holds from `second` on: a line of words, and boxes."""
+    """What a lane holds from `second` on: a line of words, and boxes. bar: a thick line stands
+    before the box of this number, or behind the last one; -1: there is none."""
 
     second: float
     words: str
     boxes: tuple[Box, ...]
+    bar: int = -1
 
 
 @dataclass

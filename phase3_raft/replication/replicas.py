@@ -102,19 +102,28 @@ class Replicas:
 
     # What follows from it.
 
+    # EXERCISE 25.1 the high watermark
     def high_watermark(self, end: int) -> int:
         """What all replicas in sync have; `end` is where our own log ends.
 
-        `self.isr` are the brokers in sync, `self.me` is one of them; `self.proposed` are those of
-        another ISR that the controller was asked for. `self.followers[who].end` is what a follower
-        has. Nobody may be left out whom either of the two counts. It never falls.
+        `self.isr` are the brokers in sync. `self.me` is one of them if we lead; if it is not, we
+        follow, and what our leader has told us counts: `self._high_watermark`, as it is.
+
+        `self.followers[who].end` is up to where another one has everything; UNKNOWN, -1, if it has
+        not asked for anything yet. `self.proposed` are those of another ISR that the controller was
+        asked for, empty if there is none: it may be in force already, or never be. Nobody may be
+        left out whom either of the two counts.
+
+        `self._high_watermark` is what was known before: the answer is kept there, and never falls.
         """
-        if self.me not in self.isr:  # a follower: what its leader says counts
+        # BEGIN SOLUTION
+        if self.me not in self.isr:
             return self._high_watermark
         counted = {*self.isr, *self.proposed} - {self.me}
         ends = [self.followers[who].end for who in counted if who in self.followers]
         self._high_watermark = max(self._high_watermark, min([end, *ends]))
         return self._high_watermark
+        # END SOLUTION
 
     def learn_high_watermark(self, offset: int, end: int) -> None:
         """A leader has told us its high watermark; `end` is where our own log ends."""

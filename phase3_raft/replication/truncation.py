@@ -23,17 +23,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
+# EXERCISE 25.2 truncate by epoch
 def truncate_at(diverging: tuple[int, int], end_of: Callable[[int], tuple[int, int]]) -> int:
     """The offset at which a follower cuts its log.
 
-    diverging: the largest epoch up to the follower's that the leader has, and where it ends in the
-    leader's log; (-1, -1): it has none. end_of: for an epoch, the largest one up to it that is in
-    the follower's log, and where that ends there; (-1, -1) if there is none.
+    diverging: the leader's answer to "my last record is of epoch e". It is the largest epoch up to
+    e that the leader has, and where that ends in the leader's log; (-1, -1): it has none.
+    end_of: for any epoch, the largest one up to it that is in the follower's own log, and where
+    that ends there; (-1, -1) if there is none.
+
+    Nothing may be kept that the leader might not have, and as much as possible of the rest. Where
+    there is nothing in common, that is offset 0. The follower asks again afterwards, so one answer
+    need not be the last word; but each has to cut something.
     """
+    # BEGIN SOLUTION
     epoch, end = diverging
-    if epoch < 0:
-        return 0
     ours, our_end = end_of(epoch)
-    if ours < 0:
+    if epoch < 0 or ours < 0:
         return 0
     return min(end, our_end)
+    # END SOLUTION

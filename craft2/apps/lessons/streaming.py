@@ -58,7 +58,7 @@ def start_windows(
     source = source.option("topic", "flights").option("startingOffsets", "earliest")
     flights = source.option("maxOffsetsPerTrigger", max_offsets).load()
     events = flights.selectExpr(_EVENT).select("event.*").withWatermark("event_time", LATE)
-    sink = _by_window(events).writeStream.format("parquet").outputMode("append")
+    sink = by_window(events).writeStream.format("parquet").outputMode("append")
     sink = sink.option("path", os.fspath(Path(folder, "result")))
     sink = sink.option("checkpointLocation", os.fspath(Path(folder, "checkpoint")))
     return (sink.trigger(availableNow=True) if available_now else sink).start()
@@ -73,10 +73,11 @@ def batch_windows(spark: SparkSession, queue: str | os.PathLike[str]) -> DataFra
     events = source.load().selectExpr(_EVENT).select("event.*")
     watermark = events.selectExpr(f"max(event_time) - interval {LATE} as watermark")
     closed = f"window_start + interval {WINDOW} <= watermark"
-    return _by_window(events).crossJoin(watermark).where(closed).drop("watermark")
+    return by_window(events).crossJoin(watermark).where(closed).drop("watermark")
 
 
-def _by_window(events: DataFrame) -> DataFrame:
+def by_window(events: DataFrame) -> DataFrame:
+    """Departures by window and carrier; events: columns event_time, carrier."""
     from pyspark.sql.functions import window
 
     counted = events.groupBy(window("event_time", WINDOW), "carrier").count()

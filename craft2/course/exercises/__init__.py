@@ -11,6 +11,7 @@ from craft2.course.exercises import (
     failed_seed,
     grant_a_vote,
     group_commit,
+    high_watermark,
     long_poll,
     offset_with_result,
     requests_together,
@@ -23,6 +24,7 @@ from craft2.course.exercises import (
     the_drain,
     the_tick,
     torn_tail,
+    truncate_by_epoch,
     within_limits,
 )
 from craft2.course.exercises.exercise import Exercise
@@ -52,6 +54,8 @@ EXERCISES: dict[str, Exercise] = {
         append_check,
         advance_commit,
         failed_seed,
+        high_watermark,
+        truncate_by_epoch,
     )
 }
 
