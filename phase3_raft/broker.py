@@ -134,6 +134,7 @@ class Broker:
             trouble=trouble,
         )
         self.partitions.may_lead = config.quorum is None
+        self._listens = asyncio.Event()
         self.replication: Replication | None = None
         if config.quorum is None:
             self.metadata = MetadataLog(folder, self.disk, self.clock, self._changed, me=me)
@@ -309,10 +310,12 @@ class Broker:
         elif self.image.brokers.get(me.id) != me:
             await self.metadata.commit([me])
         self.tasks.spawn(self._keep_retention())
+        self._listens.set()
         return self.address
 
     async def serves(self) -> None:
         """Wait until clients are told of this broker: in a cluster, until it is one of it."""
+        await self._listens.wait()
         if self.replication is not None:
             await self.replication.unfenced.wait()
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from phase3_raft.broker import Broker
 
 API_VERSIONS = 18
+BEGIN_S = 5.0  # a client waits so long for a broker that has just begun
 DECIDE_S, PAUSE_S = 5.0, 0.05  # a client waits so long for a controller; it is looked for so often
 Piece: TypeAlias = bytes | FileSlice
 Body: TypeAlias = "schemas.Fields | list[Piece] | None"
@@ -54,6 +55,7 @@ class Api(NamedTuple):
     advertised_first: int | None = None  # if not `first`
     read: Callable[[int, bytes, int], Any] | None = None  # version, frame, start; else `schemas`
     waits: bool = False  # the reply may come much later, and a client can do without it
+    at_once: bool = False  # also by a broker that does not know yet what there is
     decides: bool = False  # only the controller can answer it: other brokers pass it on
 
 
@@ -63,6 +65,7 @@ class Dispatch:
     def __init__(self, broker: Broker, apis: list[Api]) -> None:
         self._broker = broker
         self._apis = {api.key: api for api in apis}
+        self._begins = True
         self._now = broker.clock.monotonic
         self.meters = {api.name: Meter() for api in apis}
 
@@ -82,6 +85,8 @@ class Dispatch:
                     "ask ApiVersions which are",
                 )
             return self._unknown_version(header.correlation_id)
+        if self._begins and not api.at_once:
+            await self._begun()
         began, meter = self._now(), self.meters[api.name]
         try:
             if api.decides:
@@ -94,6 +99,20 @@ class Dispatch:
         sent = sum(map(_size, reply)) if reply is not None else 0
         meter.observe(self._now() - began, received=len(frame), sent=sent)
         return reply
+
+    async def _begun(self) -> None:
+        """Wait until this broker is one of its cluster, so long at most; then raises
+        ConnectionAbortedError.
+
+        Before that its image of the metadata may be empty: a client that asked for its topic would
+        be told that there is none, and believe it.
+        """
+        try:
+            async with asyncio.timeout(BEGIN_S):
+                await self._broker.serves()
+        except TimeoutError as error:
+            raise ConnectionAbortedError("not one of the cluster yet") from error
+        self._begins = False
 
     async def _decided(
         self, api: Api, header: Header, frame: bytes, host: str
