@@ -164,15 +164,16 @@ def read(one: Wanted, limit: int) -> Found:
     try:
         start, end = partition.log.bounds
         watermark = partition.high_watermark
+        if one.follower >= 0 and one.last_epoch >= 0 and start <= one.offset:
+            there = partition.log.epoch_end_offset(one.last_epoch)
+            if there[0] < one.last_epoch or there[1] < one.offset:  # perhaps beyond our end, too
+                there = there if there[0] >= 0 else (-1, start)
+                return Found(ErrorCode.NONE, watermark, start, diverging=there)
         if not start <= one.offset <= end:
             return Found(ErrorCode.OFFSET_OUT_OF_RANGE, watermark, start)
         if one.follower < 0:
             end = watermark
         else:
-            there = partition.log.epoch_end_offset(one.last_epoch)
-            if one.last_epoch >= 0 and (there[0] < one.last_epoch or there[1] < one.offset):
-                there = there if there[0] >= 0 else (-1, start)
-                return Found(ErrorCode.NONE, watermark, start, diverging=there)
             partition.fetched(one.follower, one.offset)
             watermark = partition.high_watermark
         if limit <= 0 or one.offset >= end:
