@@ -129,6 +129,7 @@ class Broker:
             max_lag_ms=config.max_lag_ms,
             trouble=trouble,
         )
+        self.partitions.may_lead = config.quorum is None
         self.replication: Replication | None = None
         if config.quorum is None:
             self.metadata = MetadataLog(folder, self.disk, self.clock, self._changed, me=me)

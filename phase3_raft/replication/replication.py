@@ -72,7 +72,10 @@ class Replication:
         """The metadata have."""
         self._changed.set()
         about = self._controller.metadata.image.brokers.get(self.me.id)
-        if about is not None and about.incarnation == self.me.incarnation and not about.fenced:
+        if about is None or about.incarnation != self.me.incarnation:
+            return  # they know nothing of this life yet
+        self._partitions.may_lead = True
+        if not about.fenced:
             self.unfenced.set()
 
     def caught_up(self) -> None:
