@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from craft2.apps import cli_cluster_simulate
+
 cluster = typer.Typer(no_args_is_help=True, help="Several brokers that keep copies of each other.")
 
 Bootstrap = Annotated[
@@ -17,6 +19,7 @@ Bootstrap = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the verbs to `app`."""
+    cli_cluster_simulate.register(cluster)
     app.add_typer(cluster, name="cluster")
 
 
