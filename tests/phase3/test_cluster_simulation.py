@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 
 import pytest
 import typer
@@ -27,13 +28,42 @@ from craft2.apps.simulate.raft_rules import Broken
 from phase3_raft.partition import Partition
 
 # bug -> a seed with which it shows
-FOUND = {}
-BOUND = 200  # seeds: each bug shows within so many
+FOUND = {
+    "answers-at-append": 0,
+    "commits-alone": 9,
+    "cuts-at-watermark": 0,
+    "epoch-kept": 0,
+    "follower-unsynced": 0,
+    "ids-given-twice": 0,
+    "isr-without-controller": 0,
+    "leader-epoch-unchecked": 50,
+    "leads-at-once": 18,
+    "led-by-anybody": 4,
+    "longer-is-out-of-range": 21,
+    "offsets-alone": 0,
+    "one-too-far": 0,
+    "own-end-only": 0,
+    "proposed-uncounted": 10,
+    "reads-to-the-end": 0,
+    "refusal-unheard": 1,
+    "sequences-forgotten": 0,
+    "two-decisions": 0,
+    "unclean": 9,
+}
+# Each showed something wrong in the brokers before it was mended, with the world as it was then.
+ONCE_BROKEN = (81, 83, 86, 96, 205)
+BOUND = 100  # seeds: each bug shows within so many
 
 
-@pytest.mark.parametrize("seed", range(20))
+@cache
+def clean(seed):
+    """Its run, without a bug."""
+    return run_cluster_seed(seed)
+
+
+@pytest.mark.parametrize("seed", [*range(20), *ONCE_BROKEN])
 def test_no_seed_breaks_a_rule(seed):
-    run = run_cluster_seed(seed)
+    run = clean(seed)
     assert run.rule is None, f"{run.rule}: {run.what}"
     assert run.counts["acknowledged sends"] > 100
 
@@ -46,7 +76,7 @@ def test_every_fault_happens():
 @pytest.mark.parametrize("name", FOUND)
 def test_a_planted_bug_is_found(name):
     assert run_cluster_seed(FOUND[name], name).is_broken
-    assert not run_cluster_seed(FOUND[name]).is_broken  # without the bug the same seed is fine
+    assert not clean(FOUND[name]).is_broken  # without the bug the same seed is fine
 
 
 def test_every_bug_is_tried():

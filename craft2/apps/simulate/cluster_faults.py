@@ -86,6 +86,24 @@ def _midway(stage: Stage, chance: random.Random) -> str | None:
     return f"{name} will lose power before its disk's next step but {steps}"
 
 
+def _relapse(stage: Stage, chance: random.Random) -> str | None:
+    """Back before anybody has noticed, and without what it was just writing."""
+    name, steps = stage.leader(chance), chance.randint(0, 8)
+    machine = stage.machines[name]
+    if machine.loop is None:
+        return None
+    machine.crash_after(steps)
+
+    def back(left: int) -> None:
+        if machine.loop is None:
+            stage.boot(name)
+        elif left:
+            stage.timeline.after(20, back, left - 1)
+
+    stage.timeline.after(40, back, 50)
+    return f"{name} will lose power before its disk's next step but {steps}, and be back at once"
+
+
 def _heal_later(stage: Stage, chance: random.Random, least_ms: int, most_ms: int) -> int:
     cut_ms = chance.randint(least_ms, most_ms)
     stage.timeline.after(cut_ms, stage.wires.heal)
@@ -154,6 +172,7 @@ KINDS: dict[str, Callable[[Stage, random.Random], str | None]] = {
     "leader": _leader,
     "blackout": _blackout,
     "midway": _midway,
+    "relapse": _relapse,
     "cut": _cut,
     "alone": _alone,
     "pause": _pause,

@@ -10,7 +10,7 @@ answered, and every replica in sync again.
 
 >>> world = ClusterWorld(seed=1)
 >>> report = world.run()
->>> report.ok(), world.rules.elections > 6
+>>> report.ok(), world.rules.elections > 3
 (True, True)
 """
 
