@@ -64,6 +64,12 @@ def test_a_fault_that_there_is_not_is_refused(tmp_path):
         run(plan, ManualClock(), print)
 
 
+def test_a_folder_that_holds_something_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ChaosError, match="is not empty"):
+        run(Plan(minutes=1, seed=1, data_dir=tmp_path), ManualClock(), print)
+
+
 def test_a_lost_write_is_a_trouble_with_its_name_and_place(tmp_path):
     outcome = outcome_of([sent("a", 4), sent("b", 5), read(("b", 5))], tmp_path)
     assert not outcome.ok

@@ -94,6 +94,8 @@ def run(plan: Plan, clock: Clock, say: Say) -> Outcome:
     unknown = sorted(set(plan.faults) - set(FAULTS))
     if unknown:
         raise ChaosError(f"--faults {','.join(unknown)}", f"take from {', '.join(FAULTS)}")
+    if plan.data_dir.exists() and any(plan.data_dir.iterdir()):
+        raise ChaosError(f"the folder {str(plan.data_dir)!r} is not empty", "name another one")
     numbers = range(1, plan.brokers + 1)
     size_mb = 96 + int(plan.minutes * 60 * plan.rate * _MESSAGE_BYTES / 1024**2)
     timeline = Timeline(clock)
