@@ -42,7 +42,7 @@ def read(*found):
 def outcome_of(history, tmp_path):
     plan = Plan(minutes=1, seed=1, data_dir=tmp_path)
     outcome = Outcome(plan, Timeline(ManualClock()), ["somewhere"], {"slow-disk": "no disk"})
-    judge(outcome, history, [one for one in history if one.client == "reader"])
+    judge(outcome, history, [one for one in history if one.client == "reader"], whole=True)
     return outcome
 
 
@@ -64,11 +64,22 @@ def test_a_fault_that_there_is_not_is_refused(tmp_path):
         run(plan, ManualClock(), print)
 
 
+def test_a_folder_that_holds_something_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ChaosError, match="is not empty"):
+        run(Plan(minutes=1, seed=1, data_dir=tmp_path), ManualClock(), print)
+
+
 def test_a_lost_write_is_a_trouble_with_its_name_and_place(tmp_path):
     outcome = outcome_of([sent("a", 4), sent("b", 5), read(("b", 5))], tmp_path)
     assert not outcome.ok
     assert outcome.troubles[0].startswith("lost-write: 1, in the logs at the end; t-0: p wrote 'a'")
     assert "lost-write" in "\n".join(summary(outcome))
+
+
+def test_what_is_behind_the_end_of_a_log_is_lost_too(tmp_path):
+    outcome = outcome_of([sent("a", 4), sent("b", 5), read(("a", 4))], tmp_path)
+    assert outcome.troubles[0].startswith("lost-write: 1, in the logs at the end; t-0: p wrote 'b'")
 
 
 def test_what_was_read_once_and_is_gone_at_the_end_is_lost_all_the_same(tmp_path):

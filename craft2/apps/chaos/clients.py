@@ -105,11 +105,9 @@ class Clients:
                 read[number] = max(read[number], position)
         return {number: read[number] for number, end in ends.items() if read[number] < end}
 
-    def read_all(self, ends: dict[int, int], timeout_s: float) -> list[Operation]:
-        """Every partition from its start to its end, by somebody who had no part in it.
-
-        It stops where nothing comes any more; what is missing is for the checker to find.
-        """
+    def read_all(self, ends: dict[int, int], timeout_s: float) -> tuple[list[Operation], bool]:
+        """Every partition from its start, by somebody who had no part in it; and whether that was
+        to the ends."""
         found: list[Operation] = []
         settings = {"group.id": READER, "enable.auto.commit": False}
         consumer = Consumer(self.settings(READER) | settings)
@@ -128,7 +126,7 @@ class Clients:
                 if one.offset + 1 >= wanted.get(one.partition, one.offset):
                     wanted.pop(one.partition, None)
         consumer.close()
-        return found
+        return found, not wanted
 
 
 class Sender(threading.Thread):

@@ -6,6 +6,7 @@ from collections import Counter
 
 from matplotlib.axes import Axes
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator
 
 from craft2.apps.chaos.timeline import Timeline
 from craft2.viz.style import COLOURS, DPI, GREY, MANY_COLOURS, Chart, style_axes
@@ -38,6 +39,7 @@ def timeline_picture(timeline: Timeline, brokers: int, title: str) -> Chart:
     changes = Counter(int(when) for when, _, _ in _changes(timeline))
     leaders.bar(list(changes), list(changes.values()), width=1.0, color=COLOURS[3])
     lanes.set_xlim(0, max(1.0, timeline.end_s))
+    leaders.yaxis.set_major_locator(MaxNLocator(3, integer=True))
     for axes in (rates, leaders):
         axes.set_ylim(bottom=0)
     return chart

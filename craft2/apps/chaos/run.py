@@ -30,7 +30,7 @@ from craft2.apps.chaos.watcher import Watcher
 from craft2.checker import Report, check
 from craft2.clock import Clock
 from craft2.errors import Craft2Error
-from craft2.history import UNKNOWN, Operation
+from craft2.history import UNKNOWN, Operation, Value
 
 TOPIC = "chaos"
 KEPT, SEEN = "in the logs at the end", "as everybody saw it"  # the two histories
@@ -94,6 +94,8 @@ def run(plan: Plan, clock: Clock, say: Say) -> Outcome:
     unknown = sorted(set(plan.faults) - set(FAULTS))
     if unknown:
         raise ChaosError(f"--faults {','.join(unknown)}", f"take from {', '.join(FAULTS)}")
+    if plan.data_dir.exists() and any(plan.data_dir.iterdir()):
+        raise ChaosError(f"the folder {str(plan.data_dir)!r} is not empty", "name another one")
     numbers = range(1, plan.brokers + 1)
     size_mb = 96 + int(plan.minutes * 60 * plan.rate * _MESSAGE_BYTES / 1024**2)
     timeline = Timeline(clock)
@@ -153,6 +155,10 @@ def _strike(world: World, outcome: Outcome, names: Sequence[str], seconds: float
         timeline.events.append((timeline.now(), words))
         say(f"{timeline.now():6.1f} s  {words}")
 
+    while len(timeline.ack_times) < outcome.plan.partitions:  # or there was nothing to lose
+        if timeline.now() - began > _PATIENCE_S:
+            raise NotWell(f"after {_PATIENCE_S:.0f} s not all partitions take messages")
+        timeline.clock.wait(never, 0.1)
     wait(_CALM_S)
     while names and timeline.now() - began < seconds:
         name = next(deck)
@@ -179,21 +185,27 @@ def _finish(clients: Clients, outcome: Outcome, say: Say) -> None:
     left = clients.stop_sending(_PATIENCE_S)
     if left:
         outcome.troubles.append(f"{left} sends had no answer {_PATIENCE_S:.0f} s after the end")
-    final: list[Operation] = []
+    final, whole = list[Operation](), False
     try:
-        say(f"{timeline.now():6.1f} s  the group reads to the end")
+        say(f"{timeline.now():6.1f} s  somebody reads everything, from the start")
         ends = clients.ends()
-        missing = clients.drain(ends, _PATIENCE_S)
-        for number, position in missing.items():
+        final, whole = clients.read_all(ends, _PATIENCE_S)
+        say(f"{timeline.now():6.1f} s  the group reads to the end")
+        patience_s = 0 if _missing(clients.history, final) else _PATIENCE_S  # nobody has that
+        for number, position in clients.drain(ends, patience_s).items():
             words = f"the group {GROUP} stands at {TOPIC}-{number}:{position}, its end is"
-            outcome.troubles.append(f"{words} {ends[number]}, {_PATIENCE_S:.0f} s after all ended")
-        say(f"{timeline.now():6.1f} s  somebody else reads everything, from the start")
-        final = clients.read_all(ends, _PATIENCE_S)
+            outcome.troubles.append(f"{words} {ends[number]}, {patience_s:.0f} s after all ended")
     except KafkaException as error:
         outcome.troubles.append(f"nobody says where the partitions end: {error}")
         clients.drain({}, 0)
     outcome.errors, outcome.failed = clients.errors, clients.failed
-    judge(outcome, [*placed(clients.history, final, outcome), *final], final)
+    judge(outcome, [*placed(clients.history, final, outcome), *final], final, whole=whole)
+
+
+def _missing(history: list[Operation], final: list[Operation]) -> set[Value]:
+    """What was acknowledged and is not there."""
+    acknowledged = {one.sent[0].value for one in history if one.sent and one.outcome == "ok"}
+    return acknowledged - {message.value for poll in final for message in poll.polled}
 
 
 def placed(history: list[Operation], final: list[Operation], outcome: Outcome) -> list[Operation]:
@@ -213,13 +225,20 @@ def placed(history: list[Operation], final: list[Operation], outcome: Outcome) -
     return found
 
 
-def judge(outcome: Outcome, history: list[Operation], final: list[Operation]) -> None:
-    """Note what the checker finds. final: the polls of the last reader, in the history as well."""
+def judge(
+    outcome: Outcome, history: list[Operation], final: list[Operation], *, whole: bool
+) -> None:
+    """Note what the checker finds.
+
+    final: the polls of the last reader, which are in the history as well. whole: whether it came to
+    the ends; then what it has not seen is lost, also where nothing follows.
+    """
     outcome.history = history
     sends = [one for one in history if one.kind == "send"]
     outcome.judged = {KEPT: check([*sends, *final]), SEEN: check(history)}
     for name, report in outcome.judged.items():
         for kind, found in report.anomalies.items():
+            kind = "lost-write" if kind == "unseen" and name == KEPT and whole else kind
             if not any(one.startswith(f"{kind}: ") for one in outcome.troubles):
                 outcome.troubles.append(f"{kind}: {len(found)}, {name}; {found[0].what}")
     group = outcome.judged[SEEN].delivered.get(GROUP)
