@@ -85,11 +85,17 @@ def make_folder(folder: Path) -> None:
 
 
 def _summary(counts: Counter[str], spent_s: float) -> Table:
+    """What happened, and then what was done to the brokers."""
+    from craft2.apps.simulate.cluster_faults import KINDS
+
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right")
     for name, count in counts.items():
-        table.add_row(f"{count:,}", name)
+        if name not in KINDS:
+            table.add_row(f"{count:,}", name)
     table.add_row(f"{counts['events'] / spent_s:,.0f}", "events a second and process")
+    for name in KINDS:
+        table.add_row(f"{counts[name]:,}", f"fault: {name}")
     return table
 
 
