@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test prove bench pictures install clean
+.PHONY: help lab test prove bench pictures docs install clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,9 @@ bench: install ## the benchmarks, as ratios in one run
 
 pictures: install ## measure, draw and photograph what the README shows; needs Chromium
 	$(BIN)/python -m craft2.apps.pictures
+
+docs: install ## the API reference, from docstrings: docs/api/index.html
+	$(BIN)/python -W ignore -m pdoc -o docs/api phase1_file_queue phase2_groups phase3_raft craft2
 
 clean: ## remove .venv and caches (never your workbook)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import IO
 
 from craft2.errors import Craft2Error
@@ -28,14 +29,17 @@ class LocalProcess:
         nobody reads it, and a full one would stop the process.
     """
 
-    def __init__(self, *arguments: str, errors: IO[str], wait: bool = True) -> None:
-        """The verb and its options. wait: until it is ready; else call `ready`.
+    def __init__(
+        self, *arguments: str, errors: IO[str], wait: bool = True, within: Sequence[str] = ()
+    ) -> None:
+        """The verb and its options. wait: until it is ready; else call `ready`. within: a command
+        that becomes the one it is given, in a place of its own, such as `ip netns exec NAME`.
 
         Raises NotStarted.
         """
         self._verb, self._errors = arguments[0], errors
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "craft2.apps.cli", *arguments, "--with-stdin"],
+            [*within, sys.executable, "-P", "-m", "craft2.apps.cli", *arguments, "--with-stdin"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

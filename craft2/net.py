@@ -37,7 +37,7 @@ ACCEPTED_AT_ONCE = 16  # of them, before anything else is done
 MAX_CONNECTIONS = 1_000  # that one listener holds
 FULL_S = 10.0  # it says no more often that it is full
 BUFFER_BYTES = 256 * 1024  # what a reader holds before the sender has to wait
-UNACKNOWLEDGED_MS = 3_000  # see `_prepare`
+UNACKNOWLEDGED_MS = 3_000  # see `_prepared`
 
 
 class NetError(Craft2Error):
@@ -164,8 +164,7 @@ class _Accepted(asyncio.StreamReaderProtocol):
         self._listener, self._counted = listener, False
 
     def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        _prepare(writer)
-        self._listener.serve(reader, writer)
+        self._listener.serve(reader, _prepared(writer))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if not self._listener.has_room():
@@ -213,11 +212,27 @@ class RealNet:
         reader, writer = await asyncio.open_connection(
             address.host, address.port, limit=BUFFER_BYTES
         )
-        _prepare(writer)
-        return reader, writer
+        return reader, _prepared(writer)
 
 
-def _prepare(writer: asyncio.StreamWriter) -> None:
+class _RealWriter:
+    """A StreamWriter for a connection that may be broken, which the next `drain` says.
+
+    uvloop's would raise RuntimeError from `write`, which nobody expects, when the system gave the
+    connection up a moment ago and no task has been told yet.
+    """
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._transport = writer.transport
+        self.drain, self.close = writer.drain, writer.close
+        self.get_extra_info = writer.get_extra_info
+
+    def write(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+
+def _prepared(writer: asyncio.StreamWriter) -> _RealWriter:
     """Give a connection up when what was sent is not acknowledged for some seconds.
 
     Otherwise, after a time in which nothing got through, the system waits as long again before it
@@ -227,6 +242,7 @@ def _prepare(writer: asyncio.StreamWriter) -> None:
     connection = writer.get_extra_info("socket")
     if option is not None and connection is not None:
         connection.setsockopt(socket.IPPROTO_TCP, option, UNACKNOWLEDGED_MS)
+    return _RealWriter(writer)
 
 
 def raise_file_limit() -> int:

@@ -279,6 +279,7 @@ def _load_clean(state: LogState) -> None:
 def _check(state: LogState) -> None:
     """Check everything from the recovery point on, segment by segment; cut a torn tail."""
     point = state.checkpoint.recovery_point
+    known = list(state.epochs.entries)
     bases = [segment.base_offset for segment in state.segments]
     first = max(bisect_right(bases, state.checkpoint.segment) - 1, 0)
     _load_sealed(state, first)
@@ -305,6 +306,10 @@ def _check(state: LogState) -> None:
             end,
             f"records up to offset {durable - 1} had been flushed",
         )
+    if not set(known) <= set(state.epochs.entries):
+        # Of a record that was lost. Another one comes to its offset, before its epoch is noted.
+        state.epochs_changed = True
+        state.save_epochs()
 
 
 def _check_segment(state: LogState, segment: Segment, start: int, offset: int) -> Damage | None:

@@ -409,6 +409,11 @@ class PartitionLog:
                 reload_log(self._state, repair=False)
         return self._state
 
+    @property
+    def failure(self) -> BaseException | None:
+        """What this log stopped after, if it did: it has to be opened again."""
+        return self._failed
+
     def _check_usable(self) -> None:
         if self._process != process_id():
             raise LogFailed(

@@ -19,6 +19,7 @@ Source: Kafka's `KafkaConsumer`; KIP-62 (the second thread).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -55,6 +56,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Offsets = Mapping[TopicPartition, int | OffsetToCommit]
+_MOVING = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
 Found = TypeVar("Found")
 
 
@@ -422,6 +428,18 @@ class Consumer:
     def _commit(
         self, offsets: Sequence[tuple[str, int, OffsetToCommit]], timeout_ms: int
     ) -> ErrorCode:
+        """What became of a commit; asked again while the group's coordinator is being moved."""
+        until_ms = self._now_ms() + timeout_ms
+        while True:
+            left_ms = max(1, until_ms - self._now_ms())
+            error = self._commit_once(offsets, left_ms)
+            if error not in _MOVING or left_ms <= self.config.retry_backoff_ms:
+                return error
+            self._clock.wait(threading.Event(), self.config.retry_backoff_ms / 1000)
+
+    def _commit_once(
+        self, offsets: Sequence[tuple[str, int, OffsetToCommit]], timeout_ms: int
+    ) -> ErrorCode:
         if self._member is not None:
             return self._member.commit(offsets, timeout_ms)
         request = Commit(token=uuid4().hex, member_id="", generation=-1, offsets=tuple(offsets))
@@ -440,7 +458,7 @@ class Consumer:
         try:
             if offsets:
                 limit_ms = min(config.default_api_timeout_ms, config.session_timeout_ms)
-                self._commit(offsets, limit_ms)
+                self._commit_once(offsets, limit_ms)  # the next one is soon
         except GroupBlocked as error:
             self._blocked(error)
 

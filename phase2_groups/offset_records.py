@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from craft2.errors import Craft2Error
 from phase2_groups.group_messages import OffsetToCommit
-from phase2_groups.group_state import Group
+from phase2_groups.group_state import Group, GroupMember, State
 from phase2_groups.kafka_fields import Fields, opaque, string
 
 _OFFSET_KEY, _GROUP_KEY = 1, 2
@@ -141,3 +141,39 @@ def read_generation(value: bytes) -> int:
     _version(fields, 0, 1, 2, 3)
     fields.string()
     return fields.number("i")
+
+
+def read_group(group: str, value: bytes, now_ms: int) -> Group:
+    """The group as it was stored: Stable with its members, who are heard from now on, or Empty.
+
+    So whoever takes a group over goes on with it, and no member has to join again. Of what a member
+    can do, only the protocol in use is stored. Raises BadOffsetRecord.
+    """
+    fields = _fields(value)
+    version = _version(fields, 0, 1, 2, 3)
+    found = Group(group_id=group, protocol_type=fields.string() or None)
+    found.generation = fields.number("i")
+    found.protocol, found.leader = fields.string(), fields.string() or ""
+    if version >= 2:
+        fields.number("q")
+    for _ in range(fields.number("i")):
+        member_id = fields.string() or ""
+        instance = fields.string() if version >= 3 else None
+        client_id, host = fields.string() or "", fields.string() or ""
+        rebalance_ms = fields.number("i") if version >= 1 else None
+        session_ms = fields.number("i")
+        subscription, assignment = fields.opaque() or b"", fields.opaque() or b""
+        found.members[member_id] = GroupMember(
+            member_id=member_id,
+            group_instance_id=instance,
+            client_id=client_id,
+            client_host=host,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=session_ms if rebalance_ms is None else rebalance_ms,
+            protocols=((found.protocol or "", subscription),),
+            assignment=assignment,
+            synced=True,
+            deadline_ms=now_ms + session_ms,
+        )
+    found.state = State.STABLE if found.members else State.EMPTY
+    return found

@@ -14,6 +14,7 @@ process, in a notebook, and in a simulation on virtual time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -47,6 +48,7 @@ from phase3_raft.topics import Topics
 DEFAULT_LIMITS = GroupLimits()
 DEFAULT_ADDRESS = Address("127.0.0.1", 9092)
 HAND_OVER_S, GOODBYE_S = 2.0, 0.5  # before a broker goes, at most
+_LOOK_S = 1.0  # so often it is looked whether a log has stopped
 ALONE = "craft2"  # the name of a cluster of one
 
 
@@ -131,6 +133,8 @@ class Broker:
             max_lag_ms=config.max_lag_ms,
             trouble=trouble,
         )
+        self.partitions.may_lead = config.quorum is None
+        self._listens = asyncio.Event()
         self.replication: Replication | None = None
         if config.quorum is None:
             self.metadata = MetadataLog(folder, self.disk, self.clock, self._changed, me=me)
@@ -306,12 +310,35 @@ class Broker:
         elif self.image.brokers.get(me.id) != me:
             await self.metadata.commit([me])
         self.tasks.spawn(self._keep_retention())
+        self._listens.set()
         return self.address
 
     async def serves(self) -> None:
         """Wait until clients are told of this broker: in a cluster, until it is one of it."""
+        await self._listens.wait()
         if self.replication is not None:
             await self.replication.unfenced.wait()
+
+    async def failed(self) -> str:
+        """Wait until this broker can be one of its cluster no more; returns why.
+
+        Its part in the metadata is over when they cannot be written here, to a full disk or a
+        broken one: it has to be started again when that is mended. So it is with a partition whose
+        log has stopped: others can lead and follow, and this broker could do neither for as long
+        as it ran. Alone, it does not fail so.
+        """
+        if not isinstance(self.metadata, Quorum):
+            await asyncio.Event().wait()
+            return ""
+        node = self.metadata.node
+        while not node.stopped.is_set():
+            for _, partition in self.partitions.all():
+                if partition.log.failure is not None:
+                    return f"broker {self.config.broker_id} ends: {partition.log.failure}"
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await node.stopped.wait()
+        return f"broker {self.config.broker_id} ends: {node.failure}"
 
     def _take_part(self, me: BrokerRecord) -> None:
         assert isinstance(self.metadata, Quorum)

@@ -10,7 +10,9 @@ oldest one, with an error and the versions that we do know (KIP-511).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from craft2.disk import FileSlice
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from phase3_raft.broker import Broker
 
 API_VERSIONS = 18
+BEGIN_S = 5.0  # a client waits so long for a broker that has just begun
+DECIDE_S, PAUSE_S = 5.0, 0.05  # a client waits so long for a controller; it is looked for so often
 Piece: TypeAlias = bytes | FileSlice
 Body: TypeAlias = "schemas.Fields | list[Piece] | None"
 
@@ -51,6 +55,7 @@ class Api(NamedTuple):
     advertised_first: int | None = None  # if not `first`
     read: Callable[[int, bytes, int], Any] | None = None  # version, frame, start; else `schemas`
     waits: bool = False  # the reply may come much later, and a client can do without it
+    at_once: bool = False  # also by a broker that does not know yet what there is
     decides: bool = False  # only the controller can answer it: other brokers pass it on
 
 
@@ -60,6 +65,7 @@ class Dispatch:
     def __init__(self, broker: Broker, apis: list[Api]) -> None:
         self._broker = broker
         self._apis = {api.key: api for api in apis}
+        self._begins = True
         self._now = broker.clock.monotonic
         self.meters = {api.name: Meter() for api in apis}
 
@@ -79,10 +85,13 @@ class Dispatch:
                     "ask ApiVersions which are",
                 )
             return self._unknown_version(header.correlation_id)
+        if self._begins and not api.at_once:
+            await self._begun()
         began, meter = self._now(), self.meters[api.name]
         try:
-            reply = await self._passed_on(frame) if api.decides else None
-            if reply is None:
+            if api.decides:
+                reply = await self._decided(api, header, frame, host)
+            else:
                 reply = await self._reply(api, header, frame, host)
         except Exception:
             meter.failed += 1
@@ -91,17 +100,57 @@ class Dispatch:
         meter.observe(self._now() - began, received=len(frame), sent=sent)
         return reply
 
+    async def _begun(self) -> None:
+        """Wait until this broker is one of its cluster, so long at most; then raises
+        ConnectionAbortedError.
+
+        Before that its image of the metadata may be empty: a client that asked for its topic would
+        be told that there is none, and believe it.
+        """
+        try:
+            async with asyncio.timeout(BEGIN_S):
+                await self._broker.serves()
+        except TimeoutError as error:
+            raise ConnectionAbortedError("not one of the cluster yet") from error
+        self._begins = False
+
+    async def _decided(
+        self, api: Api, header: Header, frame: bytes, host: str
+    ) -> list[Piece] | None:
+        """The controller's reply. While there is none, or another one is elected, the client waits
+        for it, so long at most: it needs to know nothing of controllers (KIP-590)."""
+        until = self._now() + DECIDE_S
+        while True:
+            broker = self._broker
+            if broker.controller.is_here:
+                reply = await self._reply(api, header, frame, host)
+            else:
+                reply = await self._passed_on(frame)
+            again = reply is None or self._is_refused(api, header, reply)
+            if not again or self._now() > until:
+                return reply if reply is not None else await self._reply(api, header, frame, host)
+            await asyncio.sleep(PAUSE_S)
+
     async def _passed_on(self, frame: bytes) -> list[Piece] | None:
-        """The controller's reply; None: it is here, or nobody can be asked (and the handler will
-        say that this broker is not it)."""
+        """The reply of the controller, which is elsewhere; None: it cannot be asked."""
         broker = self._broker
-        if broker.controller.is_here or broker.controller_id < 0:
+        if broker.controller_id < 0:
             return None
         try:
             reply = await broker.peers.relay(broker.controller_id, frame)
         except OSError:
             return None
         return [len(reply).to_bytes(4), reply]
+
+    def _is_refused(self, api: Api, header: Header, reply: list[Piece]) -> bool:
+        """Whether whoever was asked says in all places that it is not the controller: then nothing
+        has happened, and the question can be asked again."""
+        data = b"".join(piece for piece in reply if isinstance(piece, bytes))
+        flexible = schemas.is_flexible(api.name, header.version)
+        message = schemas.decode(
+            api.name, header.version, data, 9 if flexible else 8, latest=api.last, kind="response"
+        )
+        return set(_errors(message)) == {ErrorCode.NOT_CONTROLLER}
 
     async def _reply(self, api: Api, header: Header, frame: bytes, host: str) -> list[Piece] | None:
         flexible = schemas.is_flexible(api.name, header.version)
@@ -128,6 +177,17 @@ class Dispatch:
             api.name, 0, {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": [versions]}
         )
         return [reply_head(correlation_id, len(body), flexible=False), body]
+
+
+def _errors(message: Any) -> Iterator[int]:
+    """Every error code in a reply."""
+    for name, value in vars(message).items():
+        if name == "error_code":
+            yield value
+        elif isinstance(value, tuple):
+            for one in value:
+                if isinstance(one, SimpleNamespace):
+                    yield from _errors(one)
 
 
 def _size(piece: Piece) -> int:

@@ -19,14 +19,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from craft2.batch_header import iter_headers
+from craft2.batch_header import iter_headers, read_header
 from craft2.clock import Clock
 from craft2.disk import Disk, DiskError, FileSlice
 from phase1_file_queue.log_config import LogError
 from phase1_file_queue.partition_log import PartitionLog
 from phase1_file_queue.producer_state import AppendResult
 from phase2_groups.error_codes import ErrorCode
-from phase2_groups.producer_sequences import ProducerSequences
+from phase2_groups.producer_sequences import OutOfOrderSequence, ProducerSequences
 from phase3_raft.metadata.records import BrokerId, PartitionRecord
 from phase3_raft.replication.replicas import Replicas
 from phase3_raft.topic_config import TopicConfig
@@ -60,6 +60,7 @@ class Partition:
         self._seen = self.log.log_start  # the high watermark that watchers were told of
         self._flushing: asyncio.Future[None] | None = None
         self._unflushed = 0  # records since the last sync
+        self._unwritten: dict[int, DiskError] = {}  # producer -> why its last batch is not here
         self.deleted = False
         self._begin(record)
 
@@ -123,7 +124,20 @@ class Partition:
         Raises LogError (BadBatch, RecordTooLarge, SequenceError), CorruptBatch, DiskError.
         """
         now = self._clock.now_ms() if self.config.broker_stamps else -1
-        result = self.log.append_as_leader(batch, self.record.leader_epoch, now)
+        try:
+            result = self.log.append_as_leader(batch, self.record.leader_epoch, now)
+        except DiskError as error:
+            self._unwritten[read_header(batch).producer_id] = error
+            raise
+        except OutOfOrderSequence:
+            why = self._unwritten.get(read_header(batch).producer_id)
+            if why is None:
+                raise
+            # It was sent before its producer knew that the one before was refused, and comes again
+            # after that. Were it told that it is out of order, it would begin a new epoch.
+            raise DiskError(f"the batch before was not written: {why.problem}", why.fix) from why
+        if self._unwritten:
+            self._unwritten.pop(read_header(batch).producer_id, None)
         if not result.duplicate:
             self._unflushed += result.last_offset - result.first_offset + 1
             self._advanced()

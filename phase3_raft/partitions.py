@@ -34,7 +34,12 @@ from phase3_raft.topic_config import TopicConfig
 
 class Partitions:
     """See the module. me: this broker. defaults: settings of topics that have none of their own.
-    trouble: told what went wrong, in a line."""
+    trouble: told what went wrong, in a line.
+
+    may_lead: False until the cluster knows that this broker has started again. Before that, the
+    metadata may say that it leads, as it did when it died: in an epoch in which the others have
+    records that its own log has lost.
+    """
 
     def __init__(
         self,
@@ -52,10 +57,13 @@ class Partitions:
         self._disk, self._clock, self._max_lag_ms = disk, clock, max_lag_ms
         self._defaults, self._trouble = defaults, trouble
         self._open: dict[TopicPartition, Partition] = {}
+        self.may_lead = True
         self.caught_up: Callable[[], object] = lambda: None  # told when a follower has
 
     def led(self, topic: str, number: int) -> Partition | ErrorCode:
         """A partition that this broker leads."""
+        if not self.may_lead:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         found = self._open.get((topic, number))
         if found is None:
             record = self._image().partition(topic, number)
@@ -175,10 +183,13 @@ class Partitions:
     # Their life.
 
     async def apply_retention(self) -> None:
-        """Delete the segments that are too old, or too much, of all partitions."""
+        """Delete the segments that are too old, or too much, of all partitions that are led here.
+
+        Followers learn where the log begins: a clock that is wrong there does no harm.
+        """
         for record in list(self._image().partitions()):
             key = record.topic, record.partition
-            if self._me not in record.replicas or record.topic == OFFSETS_TOPIC:
+            if self._me != record.leader or record.topic == OFFSETS_TOPIC:
                 continue  # that one is compacted instead
             path = partition_path(self._data_dir, *key)
             partition = self.replica(record) if self._disk.exists(path) else None

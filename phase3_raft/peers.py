@@ -6,17 +6,27 @@
 All brokers are of one version, so nobody asks for versions first. A connection is opened when it
 is needed, and again when the last one broke; each lane to a broker has one of its own, so what
 takes long in one does not hold up another.
+
+Nobody is waited for without end. Where a line is cut one way, the system of whoever cannot get a
+reply across gives the connection up, and its farewell is lost as well: the other one would wait for
+that reply for ever, on a connection that is no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from craft2.net import Address, Net
 from phase3_raft.client.broker_connection import BrokerConnection
 from phase3_raft.metadata.records import BrokerId
 from phase3_raft.schemas import Fields
+
+ANSWER_S = 5.0  # then a broker is hung up on
+CALL_S = 0.3  # then it is not known whether somebody is there
+PASSED_ON_S = 30.0  # the same for requests of clients, which may ask for more than brokers do
 
 
 class Peers:
@@ -32,8 +42,9 @@ class Peers:
         self, broker: BrokerId, name: str, version: int, fields: Fields, lane: str = ""
     ) -> Any:
         """The reply of another broker. Raises OSError, BadMessage."""
-        connection = await self._reach(broker, lane)
-        return await connection.ask(name, version, fields)
+        async with self._limited(broker, lane):
+            connection = await self._reach(broker, lane)
+            return await connection.ask(name, version, fields)
 
     async def ask_first(
         self, addresses: Sequence[Address], name: str, version: int, fields: Fields
@@ -42,22 +53,36 @@ class Peers:
         error: OSError = ConnectionRefusedError("there is no controller at the moment")
         for address in addresses:
             try:
-                connection = await BrokerConnection.open(self._net, address, self._name)
+                async with asyncio.timeout(ANSWER_S):
+                    return await self._ask_at(address, name, version, fields)
             except OSError as why:
                 error = why
-                continue
-            try:
-                return await connection.ask(name, version, fields)
-            except OSError as why:
-                error = why
-            finally:
-                await connection.close()
         raise error
+
+    async def _ask_at(self, address: Address, name: str, version: int, fields: Fields) -> Any:
+        connection = await BrokerConnection.open(self._net, address, self._name)
+        try:
+            return await connection.ask(name, version, fields)
+        finally:
+            await connection.close()
 
     async def relay(self, broker: BrokerId, frame: bytes) -> bytes:
         """The reply to a client's request. Raises OSError."""
-        connection = await self._reach(broker, "relay")
-        return await connection.relay(frame)
+        async with self._limited(broker, "relay", PASSED_ON_S):
+            connection = await self._reach(broker, "relay")
+            return await connection.relay(frame)
+
+    @asynccontextmanager
+    async def _limited(
+        self, broker: BrokerId, lane: str, seconds: float = ANSWER_S
+    ) -> AsyncIterator[None]:
+        """Hang up on who does not answer. Raises TimeoutError, which is an OSError."""
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            await self.hang_up(broker, lane)
+            raise
 
     async def _reach(self, broker: BrokerId, lane: str) -> BrokerConnection:
         address = self._address_of(broker)
@@ -69,6 +94,10 @@ class Peers:
         if there is not None:
             await there[1].close()
         made = await BrokerConnection.open(self._net, address, self._name)
+        meanwhile = self._open.get((broker, lane))
+        if meanwhile is not None and meanwhile[0] == address and meanwhile[1].is_open:
+            await made.close()  # somebody else wanted one too, and was faster
+            return meanwhile[1]
         self._open[broker, lane] = address, made
         return made
 
@@ -79,9 +108,13 @@ class Peers:
             await there[1].close()
 
     async def accepts(self, address: Address) -> bool:
-        """Whether somebody accepts connections there; False only if it is certain that not."""
+        """Whether somebody accepts connections there; False only if it is certain that not.
+
+        Of a machine that is off or cut off nothing is heard: who calls it must not wait for long.
+        """
         try:
-            _, writer = await self._net.connect(address)
+            async with asyncio.timeout(CALL_S):
+                _, writer = await self._net.connect(address)
         except ConnectionRefusedError:
             return False
         except OSError:

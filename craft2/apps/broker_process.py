@@ -45,10 +45,17 @@ async def _run(config: BrokerConfig, metrics: Address | None, with_stdin: bool) 
         loop.add_reader(sys.stdin.fileno(), _end_with_stdin, ending)
     async with Broker(config, trouble=_say) as broker:
         with _metrics(broker, metrics):
+            failed = asyncio.ensure_future(broker.failed())
+            failed.add_done_callback(lambda _: ending.set())
             await _either(broker.serves(), ending.wait())
             with _pid_file(config.data_dir, broker.address):
-                print(f"ready {broker.address}", flush=True)
+                if not ending.is_set():
+                    print(f"ready {broker.address}", flush=True)
                 await ending.wait()
+            if failed.done():
+                _say(failed.result())
+                raise SystemExit(1)
+            failed.cancel()
 
 
 PID_FILE = "broker.pid"

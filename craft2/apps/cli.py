@@ -16,6 +16,7 @@ import typer
 from craft2.apps import (
     cli_bench,
     cli_broker,
+    cli_chaos,
     cli_cluster,
     cli_consume,
     cli_ingest,
@@ -151,6 +152,7 @@ def main() -> None:
     cli_raft.register(app)
     cli_broker.register(app)
     cli_cluster.register(app)
+    cli_chaos.register(app)
     cli_ingest.register(app)
     cli_consume.register(app)
     cli_peer.register(app)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from craft2.errors import Craft2Error
+from craft2.apps.broker_file import BadBrokerFile
 
 if TYPE_CHECKING:
     from phase3_raft.metadata.quorum import QuorumConfig
-
-
-class BadBrokerFile(Craft2Error):
-    """A broker.yaml that cannot be used."""
 
 
 def register(app: typer.Typer) -> None:
@@ -25,29 +21,20 @@ def register(app: typer.Typer) -> None:
 def _take_from_file(context: typer.Context, path: Path | None) -> Path | None:
     """Make what the file says the defaults of the options: flags and the environment go first."""
     if path is not None:
-        known = {str(one.name) for one in context.command.params} - {"config", "with_stdin"}
+        from craft2.apps.broker_file import read_settings
+
+        known = {str(one.name) for one in context.command.params}
         context.default_map = read_settings(path, known)
     return path
 
 
-def read_settings(path: Path, known: set[str]) -> dict[str, Any]:
-    """The settings in a broker.yaml, by the names of the options. Raises BadBrokerFile."""
-    import msgspec
+def _print_example(context: typer.Context, wanted: bool) -> None:
+    """A broker.yaml with every setting, its meaning and its default; then end."""
+    if wanted:
+        from craft2.apps.broker_file import example_file
 
-    try:
-        found = msgspec.yaml.decode(path.read_bytes(), type=dict[str, Any])
-    except (OSError, ValueError) as error:
-        raise BadBrokerFile(
-            f"{str(path)!r} cannot be read: {error}", "write lines such as `port: 9092`"
-        ) from error
-    settings = {name.replace("-", "_"): value for name, value in found.items()}
-    unknown = sorted(set(settings) - known)
-    if unknown:
-        names = ", ".join(sorted(name.replace("_", "-") for name in known))
-        raise BadBrokerFile(
-            f"{str(path)!r} sets {', '.join(unknown)}, which no broker has", f"take from: {names}"
-        )
-    return settings
+        typer.echo(example_file(context.command), nl=False)
+        raise typer.Exit
 
 
 def broker(
@@ -190,6 +177,15 @@ def broker(
             help="Serve /metrics for Prometheus there.",
         ),
     ] = None,
+    example_config: Annotated[
+        bool,
+        typer.Option(
+            "--example-config",
+            is_eager=True,
+            callback=_print_example,
+            help="Print a broker.yaml with every setting, explained, and end.",
+        ),
+    ] = False,
     with_stdin: Annotated[
         bool, typer.Option("--with-stdin", help="End when standard input does.")
     ] = False,

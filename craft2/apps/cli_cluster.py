@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from craft2.apps import cli_cluster_admin, cli_cluster_simulate
+
 cluster = typer.Typer(no_args_is_help=True, help="Several brokers that keep copies of each other.")
 
 Bootstrap = Annotated[
@@ -21,9 +23,8 @@ _LOOK_S = 0.5
 
 def register(app: typer.Typer) -> None:
     """Add the verbs to `app`."""
-    from craft2.apps import cli_cluster_admin
-
     cli_cluster_admin.register(cluster)
+    cli_cluster_simulate.register(cluster)
     app.add_typer(cluster, name="cluster")
 
 

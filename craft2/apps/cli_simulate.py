@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from craft2.apps.simulate.seeds import Outcome
     from craft2.apps.simulate.trace import Trace
 
+Result = TypeVar("Result")
 SAY_S = 5  # seconds from one line of progress to the next, where there is no terminal
 
 
@@ -64,7 +65,7 @@ def simulate(
     _make_folder(out)
     begun, counts, spent_s = time.monotonic(), Counter[str](), 0.0
     outcomes = run_seeds(range(first_seed, first_seed + seeds), nodes, bug, jobs)
-    for done, outcome in enumerate(_shown(console, outcomes, seeds), 1):
+    for done, outcome in enumerate(shown(console, outcomes, seeds), 1):
         if outcome.broken is not None:
             run = f"run {done:,} of {seeds:,}"
             where = trace or out / f"raft-seed-{outcome.seed}.json"
@@ -105,7 +106,7 @@ def _make_folder(folder: Path) -> None:
         ) from error
 
 
-def _shown(console: Console, outcomes: Iterable[Outcome], count: int) -> Iterator[Outcome]:
+def shown(console: Console, outcomes: Iterable[Result], count: int) -> Iterator[Result]:
     """The outcomes, while it is shown how many there are."""
     if console.is_terminal:
         yield from track(outcomes, "seeds", count, console=console, transient=True)

@@ -39,7 +39,10 @@ class SimClock:
 
 
 class Machine:
-    """See the module. Invariant: `loop` is None while it is down."""
+    """See the module. looked: called after everything that happens in it.
+
+    Invariant: `loop` is None while it is down.
+    """
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class Machine:
         self.net: SimNet
         self.clock: SimClock
         self.crashes = 0
+        self.looked: Callable[[], object] = lambda: None
         self._timeline, self._wires, self._chance = timeline, wires, chance
         self._program = program
 
@@ -70,12 +74,12 @@ class Machine:
     @property
     def failure(self) -> BaseException | None:
         """What its program ended with, if with an error."""
-        done = self.loop is not None and self._running.done()
-        return self._running.exception() if done else None
+        return self._running.exception() if self.done else None
 
     def _look(self) -> None:
         if self.disk.dead:
             self.crash(power=True)
+        self.looked()
 
     def crash_after(self, steps: int) -> None:
         """Crash before the disk's next step but `steps`."""
@@ -94,6 +98,11 @@ class Machine:
         self.disk = (
             self.disk.power_loss(seed=self._chance.randrange(2**32)) if power else self.disk.kill()
         )
+
+    @property
+    def done(self) -> bool:
+        """Whether its program has ended."""
+        return self.loop is not None and self._running.done()
 
     @property
     def up(self) -> bool:

@@ -136,3 +136,4 @@ class BrokerConnection:
         """Hang up; requests without a reply fail."""
         self._receiving.cancel()
         await asyncio.gather(self._receiving, return_exceptions=True)
+        self._writer.close()  # a task that is cancelled before its first step has no `finally`

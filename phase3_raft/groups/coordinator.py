@@ -43,7 +43,13 @@ from phase2_groups.group_messages import (
     TopicPartition,
 )
 from phase2_groups.group_state import Group, GroupLimits, State
-from phase2_groups.offset_records import group_key, group_value, offset_key, offset_value
+from phase2_groups.offset_records import (
+    group_key,
+    group_value,
+    offset_key,
+    offset_value,
+    read_group,
+)
 from phase3_raft.groups.offsets import OffsetsPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -126,10 +132,19 @@ class Coordinator:
             return offsets
         found = self._groups.get(group_id)
         if found is None:
-            generation = offsets.table.generations.get(group_id, 0)
-            group = Group(group_id=group_id, generation=generation)
+            group = self._stored_group(group_id, offsets)
             found = self._groups[group_id] = _Group(group, self._limits, offsets)
+            self._set_timer(found)
         return found
+
+    def _stored_group(self, group_id: str, offsets: OffsetsPartition) -> Group:
+        """As its last coordinator, here or elsewhere, has left it."""
+        value = offsets.table.latest.get(group_key(group_id))
+        return (
+            Group(group_id=group_id)
+            if value is None
+            else read_group(group_id, value, self._now_ms())
+        )
 
     async def _offsets(self, group_id: str) -> OffsetsPartition | ErrorCode:
         error = await self._need_topic()
@@ -217,8 +232,9 @@ class Coordinator:
         if found is not None:
             return found.machine.group
         there = self._offsets_of(partition_of(group_id, self.partitions))
-        exists = not isinstance(there, ErrorCode) and group_id in there.table.offsets
-        return Group(group_id=group_id, state=State.EMPTY if exists else State.DEAD)
+        if isinstance(there, ErrorCode) or group_id not in there.table.groups():
+            return Group(group_id=group_id, state=State.DEAD)
+        return self._stored_group(group_id, there)
 
     async def delete(self, group_id: str) -> ErrorCode:
         """Forget a group without members, and its commits."""

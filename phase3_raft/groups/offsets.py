@@ -45,8 +45,11 @@ class OffsetsPartition:
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Write records, wait until they are as safe as the topic's settings say, take them in.
 
-        Raises LogError, DiskError: then nothing is taken in.
+        Raises LogError, DiskError: then nothing is taken in. Where too few are in sync, nothing is
+        written either, as Produce does not.
         """
+        if not self._partition.has_enough_replicas:
+            raise LogError("too few replicas are in sync for a commit", "commit again, later")
         self._write(records)
         if self._partition.must_flush:
             await self._partition.flushed()

@@ -56,7 +56,7 @@ APIS = [
     Api(14, "sync_group", 0, 5, sync_group.handle, waits=True),
     Api(15, "describe_groups", 0, 5, describe_groups.handle),
     Api(16, "list_groups", 0, 4, list_groups.handle),
-    Api(18, "api_versions", 0, 3, api_versions.handle),
+    Api(18, "api_versions", 0, 3, api_versions.handle, at_once=True),
     Api(19, "create_topics", 2, 7, create_topics.handle, decides=True),
     Api(20, "delete_topics", 1, 6, delete_topics.handle, decides=True),
     Api(21, "delete_records", 0, 2, delete_records.handle),
@@ -78,15 +78,15 @@ APIS = [
     ),
     Api(46, "list_partition_reassignments", 0, 0, list_partition_reassignments.handle),
     Api(47, "offset_delete", 0, 0, offset_delete.handle),
-    Api(60, "describe_cluster", 0, 0, describe_cluster.handle),
+    Api(60, "describe_cluster", 0, 0, describe_cluster.handle, at_once=True),
 ]
 OF_CLUSTERS = [
-    Api(55, "describe_quorum", 0, 2, describe_quorum.handle, decides=True),
+    Api(55, "describe_quorum", 0, 2, describe_quorum.handle, at_once=True, decides=True),
     Api(64, "unregister_broker", 0, 0, unregister_broker.handle, decides=True),
 ]
 BETWEEN_BROKERS = [  # clients are not told of these
-    Api(56, "alter_partition", 2, 2, alter_partition.handle),
-    Api(62, "broker_registration", 0, 0, broker_registration.handle, decides=True),
-    Api(63, "broker_heartbeat", 0, 0, broker_heartbeat.handle),
-    Api(67, "allocate_producer_ids", 0, 0, allocate_producer_ids.handle),
+    Api(56, "alter_partition", 2, 2, alter_partition.handle, at_once=True),
+    Api(62, "broker_registration", 0, 0, broker_registration.handle, at_once=True, decides=True),
+    Api(63, "broker_heartbeat", 0, 0, broker_heartbeat.handle, at_once=True),
+    Api(67, "allocate_producer_ids", 0, 0, allocate_producer_ids.handle, at_once=True),
 ]

@@ -164,9 +164,9 @@ def read(one: Wanted, limit: int) -> Found:
     try:
         start, end = partition.log.bounds
         watermark = partition.high_watermark
-        if one.follower >= 0 and one.last_epoch >= 0:  # first, as it may have more than we have
+        if one.follower >= 0 and one.last_epoch >= 0 and start <= one.offset:
             there = partition.log.epoch_end_offset(one.last_epoch)
-            if there[0] < one.last_epoch or there[1] < one.offset:
+            if there[0] < one.last_epoch or there[1] < one.offset:  # perhaps beyond our end, too
                 there = there if there[0] >= 0 else (-1, start)
                 return Found(ErrorCode.NONE, watermark, start, diverging=there)
         if not start <= one.offset <= end:

@@ -40,6 +40,9 @@ def _find(broker: Broker, topic: str, one: Any) -> Fields:
     partition = broker.partition(topic, one.partition_index)
     if isinstance(partition, ErrorCode):
         return {"error_code": partition}
+    error = partition.check_epoch(one.current_leader_epoch)
+    if error:
+        return {"error_code": error}
     if not partition.is_current:
         return {"error_code": ErrorCode.OFFSET_NOT_AVAILABLE}
     found: tuple[int, int] | None

@@ -245,11 +245,12 @@ def move(
 
 
 def _moved(one: PartitionRecord) -> PartitionRecord:
-    """With the replicas that it was to have, once all of these are in sync."""
+    """With the replicas that it was to have, once the new ones are in sync. One that it keeps may
+    be away meanwhile: a move must not wait for it."""
     wanted = tuple(who for who in one.replicas if who not in one.removing)
-    if not (one.adding or one.removing) or not set(wanted) <= set(one.isr):
-        return one
     isr = tuple(who for who in wanted if who in one.isr)
+    if not (one.adding or one.removing) or not isr or not set(one.adding) <= set(isr):
+        return one
     return replace(one, replicas=wanted, isr=isr, adding=(), removing=())
 
 

@@ -83,7 +83,10 @@ class Replication:
         """The metadata have."""
         self._changed.set()
         about = self._controller.metadata.image.brokers.get(self.me.id)
-        if about is not None and about.incarnation == self.me.incarnation and not about.fenced:
+        if about is None or about.incarnation != self.me.incarnation:
+            return  # they know nothing of this life yet
+        self._partitions.may_lead = True
+        if not about.fenced:
             self.unfenced.set()
 
     def caught_up(self) -> None:
@@ -172,10 +175,9 @@ class Replication:
     async def _ask(self, name: str, version: int, fields: Fields) -> Message:
         """The controller's reply. Raises OSError, BadMessage."""
         controller = self._controller.metadata.controller
-        async with asyncio.timeout(5):
-            if controller is None:
-                return await self._peers.ask_first(self._seeds, name, version, fields)
-            return await self._peers.ask(controller, name, version, fields, "controller")
+        if controller is None:
+            return await self._peers.ask_first(self._seeds, name, version, fields)
+        return await self._peers.ask(controller, name, version, fields, "controller")
 
     # Follow.
 

@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 
+import pytest
+
 from craft2.net import Address, RealNet, raise_file_limit
 
 NOWHERE = Address("127.0.0.1", 0)
@@ -41,6 +43,26 @@ def test_one_connection_too_many_is_hung_up_on_and_told_once_and_there_is_room_a
         listener.close()
 
     asyncio.run(asyncio.wait_for(main(), 20))
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_who_writes_to_a_connection_that_has_just_broken_is_told_by_drain(loop):
+    async def main():
+        served = []
+        listener = await RealNet().listen(NOWHERE, lambda *ends: served.append(ends))
+        reader, writer = await RealNet().connect(listener.address)
+        writer.close()  # as the system does with one whose other end does not answer
+        assert await reader.read(1) == b""
+        writer.write(b"lost")
+        with pytest.raises(ConnectionResetError):
+            await writer.drain()
+        for _, other in served:
+            other.close()
+        listener.close()
+
+    factory = pytest.importorskip(loop).Loop if loop == "uvloop" else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(asyncio.wait_for(main(), 20))
 
 
 SERVER = """if True:

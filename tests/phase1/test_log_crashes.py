@@ -578,3 +578,17 @@ def test_records_without_timestamps_never_expire_and_need_no_check_on_opening():
     log = PartitionLog("/t-0", config, disk=disk)
     assert not [s for s in disk.trace[steps:] if s.startswith("write") and ".timeindex" in s]
     assert log.end_offset == 30
+
+
+def test_the_epoch_of_a_record_that_was_lost_is_not_kept_for_the_next_one_there():
+    """It would be there still if a crash came between the next record and its epoch."""
+    disk = FaultyDisk()
+    log = PartitionLog("/log", NO_FSYNC, disk=disk)
+    log.append_as_leader(batch(0, 1, 9), 1)
+    log.flush()
+    log.append_as_leader(batch(1, 1, 9), 2)  # its epoch is noted, durably
+    found = disk.power_loss(keep=0.0)
+    epochs = "/log/leader-epoch-checkpoint"
+    assert found.read(epochs) == b"0\n2\n1 0\n2 1\n"
+    assert PartitionLog("/log", NO_FSYNC, disk=found).end_offset == 1
+    assert found.read(epochs) == b"0\n1\n1 0\n"

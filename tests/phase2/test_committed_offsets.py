@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from msgspec.structs import replace
 
 from craft2.clock import ManualClock
 from craft2.faulty_disk import FaultyDisk, crash_points
@@ -13,7 +14,7 @@ from phase1_file_queue.log_config import LogConfig, LogError
 from phase1_file_queue.partition_log import PartitionLog
 from phase2_groups.committed_offsets import CommittedOffsets
 from phase2_groups.group_messages import OffsetToCommit
-from phase2_groups.group_state import Group, GroupMember
+from phase2_groups.group_state import Group, GroupMember, State
 from phase2_groups.offset_records import (
     BadOffsetRecord,
     GroupKey,
@@ -23,6 +24,7 @@ from phase2_groups.offset_records import (
     offset_key,
     offset_value,
     read_generation,
+    read_group,
     read_key,
     read_offset,
 )
@@ -69,6 +71,12 @@ def test_the_bytes_are_those_of_kafka():
         "0000000101" "000000020203"
     )  # fmt: skip
     assert read_generation(group_value(group, 1)) == 7
+    found = read_group("g", group_value(group, 1), now_ms=50)
+    assert (found.state, found.generation, found.leader) == (State.STABLE, 7, "m-1")
+    assert (found.protocol_type, found.protocol) == ("consumer", "range")
+    assert found.members == {"m-1": replace(member, synced=True, deadline_ms=6050)}
+    empty = Group(group_id="g", generation=8, protocol_type="consumer")
+    assert read_group("g", group_value(empty, 1), now_ms=50) == empty
 
 
 def test_what_was_written_is_read():

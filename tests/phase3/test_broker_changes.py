@@ -167,6 +167,14 @@ def test_a_partition_moves_when_the_new_replicas_have_everything():
     assert (moved.adding, moved.removing) == ((), ())
 
 
+def test_a_move_does_not_wait_for_a_replica_that_stays_and_is_away():
+    world = World()
+    world.do(fence(world.image, 2))
+    world.do([move(world.image, "t", 0, (4, 1, 2))])
+    world.isr(0, 1, 3, 4)
+    assert (world[0].replicas, world[0].isr, world[0].leader) == ((4, 1, 2), (4, 1), 1)
+
+
 def test_a_move_can_be_called_off():
     world = World()
     before = world[0].replicas

@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from craft2.apps import broker_process
-from craft2.apps.cli_broker import BadBrokerFile, read_settings, register
+from craft2.apps.broker_file import BadBrokerFile, read_settings
+from craft2.apps.cli_broker import register
 from craft2.net import free_ports
 from phase3_raft.local_broker import LocalBroker
 

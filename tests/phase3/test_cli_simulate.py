@@ -46,7 +46,7 @@ def test_a_failure_is_shown_kept_and_played_again(tmp_path):
 def test_the_headline_is_of_the_run_that_was_made_short(tmp_path):
     """Another operation may fail in it than in the whole run."""
     done = simulate("--bug", "reads-at-once", "--jobs", "1", "--out", str(tmp_path))
-    headline = done.stdout.split("\n\n")[0].splitlines()[1].strip()
+    headline = done.stdout.split("\n\n")[0].splitlines()[-1].strip()
     assert done.stdout.count(headline) == 2  # and it is the last line of the trace
 
 

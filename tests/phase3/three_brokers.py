@@ -25,7 +25,7 @@ async def until(reached):
 class Brokers:
     """Three in one event loop, and a connection to each."""
 
-    def __init__(self, root, **settings):
+    def __init__(self, root, disks=None, clocks=None, **settings):
         ports = free_ports(6)
         voters = {n: Address("127.0.0.1", ports[n - 1]) for n in (1, 2, 3)}
         quorum = QuorumConfig(cluster="c", voters=voters)
@@ -43,9 +43,17 @@ class Brokers:
                     **settings,
                 ),
                 trouble=self.said.append,
+                disk=(disks or {}).get(n),
+                clock=(clocks or {}).get(n),
             )
             for n in voters
         }
+
+    async def again(self, number):
+        """Start one anew that was closed."""
+        before = self.all[number]
+        self.all[number] = Broker(before.config, disk=before.disk, trouble=self.said.append)
+        await self.all[number].open()
 
     async def ask(self, number, name, version, fields):
         connection = await BrokerConnection.open(RealNet(), self.all[number].address)

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 
+from craft2.apps.simulate import requests
 from craft2.apps.simulate.raft_rules import Broken
 from craft2.checker import Report, check
 from craft2.history import Message, Operation
@@ -137,7 +138,7 @@ class BrokerWorld:
         client = _Client(machine)
         while not await client.make_topic():
             await asyncio.sleep(0.05)
-        producer_id = (await client.until("init_producer_id", 4, _NEW_PRODUCER, "")).producer_id
+        producer_id = (await client.until("init_producer_id", 4, requests.NEW_PRODUCER)).producer_id
         sequences = [0] * PARTITIONS
         count = 0
         while self.timeline.now_ms < END_MS - 3_500:
@@ -152,7 +153,8 @@ class BrokerWorld:
                 timestamps=1,
             )
             began = self.timeline.now_ms
-            reply = await client.until("produce", 7, _produce(partition, batch), "responses")
+            asked = requests.produce(TOPIC, partition, batch)
+            reply = await client.until("produce", 7, asked)
             first = reply.responses[0].partition_responses[0].base_offset
             sequences[partition] += len(values)
             sent = [Message(TOPIC, partition, first + n, value) for n, value in enumerate(values)]
@@ -168,7 +170,7 @@ class BrokerWorld:
             offset = 0
             while True:
                 began = self.timeline.now_ms
-                reply = await client.until("fetch", 11, _fetch(partition, offset), "responses")
+                reply = await client.until("fetch", 11, requests.fetch(TOPIC, partition, offset))
                 found = reply.responses[0].partitions[0]
                 records = decode_all(found.records) if found.records else []
                 if not records:
@@ -192,8 +194,10 @@ class BrokerWorld:
             await asyncio.sleep(0.05)
         while self.timeline.now_ms < END_MS - 3_500:
             if self.chance.random() < 0.3:
-                self._check_committed(await client.until("offset_fetch", 7, _offset_fetch(), ""))
-            await client.until("offset_commit", 7, _commit(self.committed + 1), "topics")
+                asked = requests.committed(GROUP, TOPIC, 0)
+                self._check_committed(await client.until("offset_fetch", 7, asked))
+            asked = requests.commit(GROUP, TOPIC, 0, self.committed + 1)
+            await client.until("offset_commit", 7, asked)
             self.committed += 1
             await asyncio.sleep(self.chance.random() / 10)
 
@@ -238,11 +242,11 @@ class _Client:
             await asyncio.sleep(0.02)
             return None
 
-    async def until(self, name: str, version: int, fields: dict[str, Any], inside: str) -> Any:
-        """The first reply without an error. inside: the field that has topics with errors."""
+    async def until(self, name: str, version: int, fields: dict[str, Any]) -> Any:
+        """The first reply without an error."""
         while True:
             reply = await self.ask(name, version, fields)
-            error = _error_in(reply, inside) if reply is not None else ErrorCode.NONE
+            error = requests.error_in(reply) if reply is not None else ErrorCode.NONE
             if reply is not None and not error:
                 return reply
             if error and not ErrorCode(error).retriable:
@@ -251,79 +255,7 @@ class _Client:
 
     async def make_topic(self) -> bool:
         """Whether it is there."""
-        topic = {
-            "name": TOPIC,
-            "num_partitions": PARTITIONS,
-            "replication_factor": 1,
-            "assignments": [],
-            "configs": [{"name": "flush.messages", "value": "1"}],
-        }
-        fields = {"topics": [topic], "timeout": 1_000, "validate_only": False}
+        fields = requests.create_topic(TOPIC, PARTITIONS, 1, flush_messages="1")
         reply = await self.ask("create_topics", 4, fields)
         made = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
         return reply is not None and reply.topics[0].error_code in made
-
-
-def _error_in(reply: Any, inside: str) -> int:
-    if not inside:
-        return int(reply.error_code)
-    [topic] = getattr(reply, inside)
-    [partition] = getattr(topic, "partition_responses", None) or topic.partitions
-    return int(partition.error_code)
-
-
-_NEW_PRODUCER = {
-    "transactional_id": None,
-    "transaction_timeout": 1_000,
-    "producer_id": -1,
-    "producer_epoch": -1,
-}
-
-
-def _produce(partition: int, batch: bytes) -> dict[str, Any]:
-    data = {"index": partition, "records": batch}
-    topic = {"name": TOPIC, "partition_data": [data]}
-    return {"transactional_id": None, "acks": -1, "timeout": 1_000, "topic_data": [topic]}
-
-
-def _fetch(partition: int, offset: int) -> dict[str, Any]:
-    wanted = {
-        "partition": partition,
-        "current_leader_epoch": -1,
-        "fetch_offset": offset,
-        "log_start_offset": -1,
-        "partition_max_bytes": 20_000,
-    }
-    return {
-        "replica_id": -1,
-        "max_wait": 0,
-        "min_bytes": 0,
-        "max_bytes": 30_000,
-        "isolation_level": 0,
-        "session_id": 0,
-        "session_epoch": -1,
-        "topics": [{"topic": TOPIC, "partitions": [wanted]}],
-        "forgotten_topics_data": [],
-        "rack_id": "",
-    }
-
-
-def _commit(offset: int) -> dict[str, Any]:
-    partition = {
-        "partition_index": 0,
-        "committed_offset": offset,
-        "committed_leader_epoch": -1,
-        "committed_metadata": None,
-    }
-    return {
-        "group_id": GROUP,
-        "generation_id_or_member_epoch": -1,
-        "member_id": "",
-        "group_instance_id": None,
-        "topics": [{"name": TOPIC, "partitions": [partition]}],
-    }
-
-
-def _offset_fetch() -> dict[str, Any]:
-    topic = {"name": TOPIC, "partition_indexes": [0]}
-    return {"group_id": GROUP, "topics": [topic], "require_stable": False}

@@ -2,97 +2,114 @@
 
 The brokers are those that `craft2 broker` runs, each on a simulated machine, with the metadata in a
 quorum and every partition on all three. Idempotent producers send with acks=all until they are
-told; at the end everything is read, and the checker compares what they were told. After every
-event that changes something:
+told, a consumer reads whatever there is, a group commits and begins again. After every event the
+rules of `cluster_rules` are looked at; at the end the checker compares what clients were told.
 
-    one leader an epoch       no two brokers lead a partition in one leader epoch
-    logs agree                what is below the high watermark of two replicas is the same in both
-    watermarks do not fall    of one leader, in one life
+Faults come until `CALM_MS`. Then they stop, and by `END_MS` everything that was asked has to be
+answered, and every replica in sync again.
 
 >>> world = ClusterWorld(seed=1)
 >>> report = world.run()
->>> report.ok(), world.crashes > 0
+>>> report.ok(), world.rules.elections > 3
 (True, True)
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 from zlib import crc32
 
+from craft2.apps.simulate import cluster_clients as clients
+from craft2.apps.simulate import requests
+from craft2.apps.simulate.cluster_clients import BROKERS, OFFSETS_PARTITIONS, PORT, host
+from craft2.apps.simulate.cluster_faults import KINDS, Fault, plan
+from craft2.apps.simulate.cluster_rules import ClusterRules
 from craft2.apps.simulate.raft_rules import Broken
 from craft2.checker import Report, check
-from craft2.history import Message, Operation
+from craft2.history import Operation
 from craft2.net import Address
-from craft2.record_batch import decode_all, encode_values
 from craft2.sim.machine import Machine
 from craft2.sim.net import Wires
 from craft2.sim.timeline import Timeline
-from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker, BrokerConfig
-from phase3_raft.client.broker_connection import BrokerConnection
 from phase3_raft.metadata.quorum import QuorumConfig
 
-CALM_MS, END_MS = 6_000, 16_000
-BROKERS, PRODUCERS, PARTITIONS, TOPIC = (1, 2, 3), 3, 2, "t"
-ASK_S = 0.9
-SMALL = {"segment.index.bytes": "4096"}  # a simulated disk keeps what it maps in memory
-_LOOK_MS = 20  # the rules are looked at so often
-_NEW_PRODUCER = {
-    "transactional_id": None,
-    "transaction_timeout": 1_000,
-    "producer_id": -1,
-    "producer_epoch": -1,
+CALM_MS, SEND_MS, READ_MS, END_MS = 7_000, 9_000, 10_000, 12_000
+PRODUCERS = 3
+LATELY = 15  # things that clients were told: so many of the last ones belong to the story
+TOPICS = {
+    "segment.index.bytes": "4096",  # a simulated disk keeps what it maps in memory
+    "flush.messages": "1",
+    "min.insync.replicas": "2",
 }
-
-
-def host(number: int) -> str:
-    """The name of a broker's machine."""
-    return f"broker-{number}"
+# What brokers say of each other when faults come; everything else is a mistake.
+_EXPECTED = ("is fenced", "nobody could take over", "were not waited for")
 
 
 class ClusterWorld:
-    """See the module. broker: its class, for planted bugs."""
+    """See the module.
 
-    def __init__(self, seed: int, *, broker: type[Broker] = Broker) -> None:
+    broker: its class, for planted bugs. without: numbers of faults that are left out.
+    story: (ms, who, what), of faults, leaders, ISRs, and logs that are cut.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        broker: type[Broker] = Broker,
+        without: frozenset[int] = frozenset(),
+    ) -> None:
         self.chance = random.Random(seed)
         self.timeline = Timeline()
         self.wires = Wires(self.timeline, self.chance)
         self.history: list[Operation] = []
+        self.story: list[tuple[int, str, str]] = []
+        self.lately: deque[tuple[int, str, str]] = deque(maxlen=LATELY)
         self.trouble: list[str] = []
-        self.brokers: dict[int, Broker] = {}
+        self.counts: Counter[str] = Counter()
+        self.plan = [one for one in plan(seed, CALM_MS) if one.number not in without]
+        self.faults: list[Fault] = []  # those that came to something
+        self.rules = ClusterRules(self._tell)
+        self.send_until_ms, self.read_until_ms = SEND_MS, READ_MS
         self._class = broker
         self._ids = iter(range(1, 10**6))
-        self._leaders: dict[tuple[str, int, int], int] = {}  # (topic, partition, epoch) -> who
-        self._agreed: dict[tuple[int, int], bytes] = {}  # (partition, offset) -> what
-        self._checked: dict[tuple[int, int], int] = {}  # (broker, partition) -> up to where
-        self._watermarks: dict[tuple[int, int, int], int] = {}
+        self._brokers: dict[str, Broker] = {}
+        self.names = [host(number) for number in BROKERS]
+        producers = [f"producer-{n}" for n in range(PRODUCERS)]
         programs: dict[str, Callable[[Machine], Coroutine[Any, Any, object]]] = {
             **{host(n): partial(self._broker, n) for n in BROKERS},
-            **{f"producer-{n}": partial(self._producer, n) for n in range(PRODUCERS)},
+            **{name: partial(clients.produce, self, name) for name in producers},
+            "reader": partial(clients.read, self, "reader"),
+            "group": partial(clients.belong, self, "group"),
+            "admin": self._admin,
         }
         self.machines = {
             name: Machine(name, self.timeline, self.wires, self.chance, program)
             for name, program in programs.items()
         }
+        for name, machine in self.machines.items():
+            look = partial(self._look_at_client, machine)
+            machine.looked = partial(self._look, int(name[-1])) if name in self.names else look
 
     async def _broker(self, number: int, machine: Machine) -> None:
-        voters = {n: Address(host(n), 9_093) for n in BROKERS}
+        voters = {n: Address(host(n), PORT + 1) for n in BROKERS}
         config = BrokerConfig(
             "/data",
             broker_id=number,
-            listen=Address(host(number), 9_092),
+            listen=Address(host(number), PORT),
             default_replicas=3,
-            offsets_partitions=2,
-            topic_defaults=SMALL,
+            offsets_partitions=OFFSETS_PARTITIONS,
+            topic_defaults=TOPICS,
             quorum=QuorumConfig(cluster="sim", voters=voters),
             max_lag_ms=600,
             session_ms=1_000,
             heartbeat_ms=100,
+            drain_s=1.0,
         )
         broker = self._class(
             config,
@@ -100,278 +117,164 @@ class ClusterWorld:
             clock=machine.clock,
             net=machine.net,
             new_id=lambda: f"{next(self._ids):032x}",
-            trouble=lambda words: self.trouble.append(f"{number}: {words}"),
+            trouble=partial(self._troubled, number),
             chance=self.chance.random,
         )
-        self.brokers[number] = broker
+        self._brokers[machine.name] = broker
+        self.rules.begins(number, broker)
         await broker.open()
+
+    async def _admin(self, machine: Machine) -> None:
+        self._client = clients.Client(machine, self.chance)
 
     def run(self) -> Report:
         """Everything. Raises Broken."""
         for machine in self.machines.values():
             machine.boot()
-        self.timeline.after(self.chance.randint(1_500, 2_000), self._fault)
-        self.timeline.after(_LOOK_MS, self._look)
-        self.timeline.run(CALM_MS)
-        self._calm()
-        self.timeline.run(END_MS)
-        return self._judge()
+        for fault in self.plan:
+            self.timeline.at(fault.ms, self._fault, fault)
+        try:
+            self.timeline.run(CALM_MS)
+            self._calm()
+            self.timeline.run(END_MS)
+            return self._judge()
+        finally:
+            for machine in self.machines.values():
+                machine.disk.die()  # first: what ends must not write any more
+                if machine.loop is not None:
+                    machine.loop.die()
 
     @property
     def crashes(self) -> int:
         """Of brokers."""
-        return sum(self.machines[host(n)].crashes for n in BROKERS)
+        return sum(self.machines[name].crashes for name in self.names)
 
     @property
     def digest(self) -> int:
         """A checksum of what came out: equal for equal seeds, in whatever process."""
-        disks = [sorted(self.machines[host(n)].disk.tree().items()) for n in BROKERS]
-        return crc32(repr((self.timeline.count, self.history, disks)).encode())
+        disks = [sorted(self.machines[name].disk.tree().items()) for name in self.names]
+        return crc32(repr((self.timeline.count, self.history, self.story, disks)).encode())
 
-    # What goes wrong.
+    def summary(self) -> Counter[str]:
+        """What happened, and how often."""
+        return self.counts + Counter(
+            {
+                "events": self.timeline.count,
+                "leaders": self.rules.elections,
+                "crashes": self.crashes,
+                "acknowledged sends": sum(one.kind == "send" for one in self.history),
+                "polls": sum(one.kind == "poll" for one in self.history),
+            }
+        )
 
-    def _fault(self) -> None:
-        if self.timeline.now_ms >= CALM_MS:
-            return
-        self.chance.choice((self._crash, self._crash, self._cut, self.wires.heal))()
-        self.timeline.after(self.chance.randint(100, 1_500), self._fault)
+    # The story.
 
-    def _crash(self) -> None:
-        name = host(self.chance.choice(BROKERS))
-        machine = self.machines[name]
-        if machine.loop is None:
-            return
-        if self.chance.random() < 0.4:
-            machine.crash_after(self.chance.randint(0, 25))  # in the middle of some call
+    def says(self, who: str, what: str) -> None:
+        """What a client was told."""
+        self.lately.append((self.timeline.now_ms, who, what))
+
+    def _tell(self, who: str, what: str) -> None:
+        self.story.append((self.timeline.now_ms, who, what))
+
+    def _troubled(self, number: int, words: str) -> None:
+        self._tell(host(number), words)
+        if not any(expected in words for expected in _EXPECTED):
+            self.trouble.append(f"{host(number)}: {words}")
+
+    def _look(self, number: int) -> None:
+        """A broker has done something."""
+        if self.machines[host(number)].loop is None:
+            self._tell(host(number), "loses power in the middle of it")
+            self.rules.ends(number)
         else:
-            machine.crash(power=self.chance.random() < 0.5)
-        self.timeline.after(self.chance.randint(50, 2_500), self._boot, name)
+            self.rules.look(number)
 
-    def _boot(self, name: str) -> None:
+    def _look_at_client(self, machine: Machine) -> None:
+        if machine.done and isinstance(machine.failure, Broken):
+            raise machine.failure
+
+    # What goes wrong: see `cluster_faults.Stage`.
+
+    def _fault(self, fault: Fault) -> None:
+        what = KINDS[fault.kind](self, random.Random(fault.seed))
+        if what is not None:
+            self.faults.append(fault)
+            self.counts[fault.kind] += 1
+            self._tell("fault", what)
+        for number in BROKERS:
+            if self.machines[host(number)].loop is None:
+                self.rules.ends(number)
+
+    def leader(self, chance: random.Random) -> str:
+        """The machine that leads some partition; some broker's, if none does."""
+        leaders = [one.leader for one in self.rules.newest.values() if one.leader >= 0]
+        return host(chance.choice(leaders or list(BROKERS)))
+
+    def boot(self, name: str, fast: float = 1.0) -> None:
+        """Start a machine that is down."""
         if self.machines[name].loop is None:
-            self.machines[name].boot()
+            self._tell(name, "starts")
+            self.machines[name].boot(fast)
 
-    def _cut(self) -> None:
-        some = [host(self.chance.choice(BROKERS))]
-        others = [name for name in self.machines if name not in some and self.chance.random() < 0.7]
-        self.wires.cut(some, others, one_way=self.chance.random() < 0.3)
+    def leave(self, name: str) -> None:
+        """Have a broker shut down as it does when it is asked to, and start again."""
+        machine, broker = self.machines[name], self._brokers[name]
+        loop = machine.loop
+        assert loop is not None
+
+        async def end() -> None:
+            await broker.close()
+            self.timeline.after(1, stop)
+
+        def stop() -> None:
+            if machine.loop is loop:
+                self._tell(name, "has ended")
+                machine.crash(power=False)
+                self.rules.ends(int(name[-1]))
+                self.timeline.after(50, self.boot, name)
+
+        self._ending = loop.create_task(end())
+
+    def elect(self) -> None:
+        """Somebody asks for the preferred leaders."""
+        loop = self.machines["admin"].loop
+        assert loop is not None
+        asked = self._client.ask_anybody("elect_leaders", 1, requests.elect_preferred())
+        self._electing = loop.create_task(asked)
 
     def _calm(self) -> None:
+        self._tell("fault", "no more faults from here on")
         self.wires.heal()
-        for number in BROKERS:
-            self.machines[host(number)].disk.crash_at = None
-            self._boot(host(number))
-
-    # The rules.
-
-    def _look(self) -> None:
-        for number in BROKERS:
-            broker, machine = self.brokers.get(number), self.machines[host(number)]
-            if broker is None or broker.disk is not machine.disk or machine.disk.dead:
-                continue  # it is down, or has not begun again
-            for (topic, part), partition in broker.partitions.all():
-                if partition.leads:
-                    key = topic, part, partition.record.leader_epoch
-                    leader = self._leaders.setdefault(key, number)
-                    if leader != number:
-                        raise Broken("one leader an epoch", f"brokers {leader} and {number}: {key}")
-                if topic == TOPIC:
-                    self._look_at_log(number, part, partition)
-        self.timeline.after(_LOOK_MS, self._look)
-
-    def _look_at_log(self, number: int, part: int, partition: Any) -> None:
-        watermark = partition.high_watermark
-        life = id(partition)
-        before = self._watermarks.get((number, part, life), 0)
-        if partition.leads and watermark < before:
-            raise Broken(
-                "watermarks do not fall", f"broker {number}, {TOPIC}-{part}: {before}, {watermark}"
-            )
-        self._watermarks[number, part, life] = watermark
-        start = min(self._checked.get((number, part), 0), watermark)
-        for record in partition.log.records(start, watermark):
-            known = self._agreed.setdefault((part, record.offset), record.value or b"")
-            if known != record.value:
-                raise Broken(
-                    "logs agree",
-                    f"{TOPIC}-{part}, offset {record.offset}: broker {number} has "
-                    f"{record.value!r}, another had {known!r} below its high watermark",
-                )
-        self._checked[number, part] = watermark
-
-    # Clients.
-
-    async def _producer(self, number: int, machine: Machine) -> None:
-        """Values 1, 2, 3, ..., each until it is acknowledged, to partitions that chance chooses."""
-        client = _Client(machine, self.chance)
-        while not await client.make_topic():
-            await asyncio.sleep(0.05)
-        producer_id = (await client.until("init_producer_id", 4, _NEW_PRODUCER, None)).producer_id
-        sequences = [0] * PARTITIONS
-        count = 0
-        while self.timeline.now_ms < END_MS - 5_000:
-            part = self.chance.randrange(PARTITIONS)
-            values = [f"{number}:{count + n}" for n in range(self.chance.choice((1, 1, 3)))]
-            count += len(values)
-            batch = encode_values(
-                [value.encode() for value in values],
-                producer_id=producer_id,
-                producer_epoch=0,
-                base_sequence=sequences[part],
-                timestamps=1,
-            )
-            began = self.timeline.now_ms
-            reply = await client.until("produce", 7, _produce(part, batch), part)
-            first = reply.responses[0].partition_responses[0].base_offset
-            sequences[part] += len(values)
-            sent = [Message(TOPIC, part, first + n, value) for n, value in enumerate(values)]
-            now = self.timeline.now_ms
-            self.history.append(Operation(f"producer-{number}", "send", began, now, "ok", sent))
-            await asyncio.sleep(self.chance.random() / 20)
-        if number == 0:
-            await asyncio.sleep(2)  # the others have their acknowledgements by then
-            await self._read_all(client)
-
-    async def _read_all(self, client: _Client) -> None:
-        for part in range(PARTITIONS):
-            offset = 0
-            while True:
-                began = self.timeline.now_ms
-                reply = await client.until("fetch", 11, _fetch(part, offset), part)
-                data = reply.responses[0].partitions[0].records
-                records = [one for one in decode_all(data) if one.offset >= offset] if data else []
-                if not records:
-                    break
-                polled = [
-                    Message(TOPIC, part, one.offset, (one.value or b"").decode()) for one in records
-                ]
-                now = self.timeline.now_ms
-                self.history.append(Operation("reader", "poll", began, now, "ok", polled=polled))
-                offset = records[-1].offset + 1
+        self.wires.slow = 0.0
+        for name in self.names:
+            machine = self.machines[name]
+            machine.disk.crash_at = None
+            if machine.loop is not None and machine.loop.paused:
+                machine.loop.resume()
+            self.boot(name)
 
     # The end.
 
     def _judge(self) -> Report:
         for machine in self.machines.values():
-            if isinstance(machine.failure, Broken):
-                raise machine.failure
             if machine.failure is not None:
-                raise Broken(machine.name, repr(machine.failure))
+                raise Broken("no error", f"{machine.name}: {machine.failure!r}")
             for context in machine.loop.errors if machine.loop is not None else ():
-                raise Broken(machine.name, str(context))
+                raise Broken("no error", f"{machine.name}: {context}")
         for line in self.trouble:
-            if "is fenced" not in line:
-                raise Broken("trouble", line)
-        if not any(one.kind == "poll" for one in self.history):
-            raise Broken("liveness", f"nothing was read by {END_MS} ms")
+            raise Broken("no trouble", line)
         report = check(self.history)
         if not report.ok():
-            raise Broken("promise", str(report))
+            raise Broken("history", str(report))
+        self._all_is_well()
         return report
 
-
-class _Client:
-    """Asks whoever leads, as far as it knows; any broker for the rest."""
-
-    def __init__(self, machine: Machine, chance: random.Random) -> None:
-        self._net, self._chance = machine.net, chance
-        self._open: dict[int, BrokerConnection] = {}
-        self._leaders: dict[int, int] = {}
-
-    async def ask(self, to: int, name: str, version: int, fields: dict[str, Any]) -> Any:
-        """The reply; None: it did not come, and nobody knows whether the broker was asked."""
-        try:
-            async with asyncio.timeout(ASK_S):
-                if to not in self._open:
-                    address = Address(host(to), 9_092)
-                    self._open[to] = await BrokerConnection.open(self._net, address)
-                return await self._open[to].ask(name, version, fields)
-        except (OSError, TimeoutError):
-            connection = self._open.pop(to, None)
-            if connection is not None:
-                await connection.close()
-            await asyncio.sleep(0.02)
-            return None
-
-    async def until(self, name: str, version: int, fields: dict[str, Any], part: int | None) -> Any:
-        """The first reply without an error. part: of the leader of this partition."""
-        while True:
-            to = self._chance.choice(BROKERS)
-            if part is not None:
-                if part not in self._leaders:
-                    await self._find_leaders()
-                to = self._leaders.get(part, to)
-            reply = await self.ask(to, name, version, fields)
-            error = _error_in(reply) if reply is not None else ErrorCode.NONE
-            if reply is not None and not error:
-                return reply
-            if error and not ErrorCode(error).retriable:
-                raise Broken("error", f"{name}: {ErrorCode(error).name}")
-            if part is not None:
-                self._leaders.pop(part, None)
-            await asyncio.sleep(0.01)
-
-    async def _find_leaders(self) -> None:
-        fields = {
-            "topics": [{"topic_id": None, "name": TOPIC}],
-            "allow_auto_topic_creation": False,
-            "include_cluster_authorized_operations": False,
-            "include_topic_authorized_operations": False,
-        }
-        reply = await self.ask(self._chance.choice(BROKERS), "metadata", 8, fields)
-        for topic in reply.topics if reply is not None else ():
-            for one in topic.partitions:
-                if one.leader_id >= 0:
-                    self._leaders[one.partition_index] = one.leader_id
-
-    async def make_topic(self) -> bool:
-        """Whether it is there."""
-        topic = {
-            "name": TOPIC,
-            "num_partitions": PARTITIONS,
-            "replication_factor": 3,
-            "assignments": [],
-            "configs": [
-                {"name": "flush.messages", "value": "1"},
-                {"name": "min.insync.replicas", "value": "2"},
-            ],
-        }
-        fields = {"topics": [topic], "timeout": 1_000, "validate_only": False}
-        reply = await self.ask(self._chance.choice(BROKERS), "create_topics", 4, fields)
-        made = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
-        return reply is not None and reply.topics[0].error_code in made
-
-
-def _error_in(reply: Any) -> int:
-    if hasattr(reply, "error_code") and not hasattr(reply, "responses"):
-        return int(reply.error_code)
-    [topic] = reply.responses
-    [partition] = getattr(topic, "partition_responses", None) or topic.partitions
-    return int(partition.error_code)
-
-
-def _produce(part: int, batch: bytes) -> dict[str, Any]:
-    topic = {"name": TOPIC, "partition_data": [{"index": part, "records": batch}]}
-    return {"transactional_id": None, "acks": -1, "timeout": 800, "topic_data": [topic]}
-
-
-def _fetch(part: int, offset: int) -> dict[str, Any]:
-    wanted = {
-        "partition": part,
-        "current_leader_epoch": -1,
-        "fetch_offset": offset,
-        "log_start_offset": -1,
-        "partition_max_bytes": 20_000,
-    }
-    return {
-        "replica_id": -1,
-        "max_wait": 0,
-        "min_bytes": 0,
-        "max_bytes": 30_000,
-        "isolation_level": 0,
-        "session_id": 0,
-        "session_epoch": -1,
-        "topics": [{"topic": TOPIC, "partitions": [wanted]}],
-        "forgotten_topics_data": [],
-        "rack_id": "",
-    }
+    def _all_is_well(self) -> None:
+        """The faults have ended long ago."""
+        waiting = [name for name, one in self.machines.items() if not one.done]
+        if waiting:
+            raise Broken("liveness", f"at {END_MS} ms {', '.join(waiting)} still wait")
+        for key, record in self.rules.newest.items():
+            if len(record.isr) < len(BROKERS):
+                what = f"of {key[0]}-{key[1]} only {record.isr} are in sync at {END_MS} ms"
+                raise Broken("liveness", what)

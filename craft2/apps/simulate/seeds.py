@@ -11,15 +11,16 @@ import multiprocessing
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from craft2.apps.simulate.raft_bugs import bug_named
 from craft2.apps.simulate.raft_rules import Broken
 from craft2.apps.simulate.raft_world import World
 
+Result = TypeVar("Result")
 AT_ONCE = 5  # seeds that a process is given at a time
 
 
@@ -49,7 +50,25 @@ def run_seeds(
     seeds: Sequence[int], nodes: int = 5, bug: str | None = None, jobs: int = 2
 ) -> Iterator[Outcome]:
     """Their outcomes, in order. Whoever has seen enough may stop taking."""
-    run = partial(run_seed, nodes=nodes, bug=bug)
+    return spread(partial(run_seed, nodes=nodes, bug=bug), seeds, jobs, until=_is_broken)
+
+
+def _is_broken(outcome: Outcome) -> bool:
+    return outcome.broken is not None
+
+
+def spread(
+    run: Callable[[int], Result],
+    seeds: Sequence[int],
+    jobs: int,
+    *,
+    until: Callable[[Result], bool],
+) -> Iterator[Result]:
+    """What `run` makes of each seed, in order, by so many processes.
+
+    run, until: to be pickled. until: whoever takes the results will stop at one of which this is
+    true, so that a process need not go on behind it.
+    """
     if jobs == 1:
         yield from map(run, seeds)
         return
@@ -61,16 +80,18 @@ def run_seeds(
     )
     some = [seeds[place : place + AT_ONCE] for place in range(0, len(seeds), AT_ONCE)]
     try:
-        for outcomes in pool.map(partial(_run_some, nodes, bug), some):
-            yield from outcomes
+        for results in pool.map(partial(_run_some, run, until), some):
+            yield from results
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _run_some(nodes: int, bug: str | None, seeds: Sequence[int]) -> list[Outcome]:
-    outcomes = []
+def _run_some(
+    run: Callable[[int], Result], until: Callable[[Result], bool], seeds: Sequence[int]
+) -> list[Result]:
+    results = []
     for seed in seeds:
-        outcomes.append(run_seed(seed, nodes, bug))
-        if outcomes[-1].broken is not None:
+        results.append(run(seed))
+        if until(results[-1]):
             break
-    return outcomes
+    return results

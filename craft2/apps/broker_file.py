@@ -1,0 +1,68 @@
+"""broker.yaml: the settings of `craft2 broker` in a file."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from craft2.errors import Craft2Error
+
+_NOT_IN_FILE = {"config", "with_stdin", "example_config", "help"}
+_HEAD = """\
+# Every setting of `craft2 broker`, with its default; `craft2 broker --example-config` prints this
+# file. Remove a `#` to change one, and name the file: --config broker.yaml, or CRAFT2_CONFIG. Flags
+# go before environment variables, and these before this file.
+"""
+
+
+class BadBrokerFile(Craft2Error):
+    """A broker.yaml that cannot be used."""
+
+
+def read_settings(path: Path, known: set[str]) -> dict[str, Any]:
+    """The settings in a broker.yaml, by the names of the options, which are known.
+
+    Raises BadBrokerFile.
+    """
+    import msgspec
+
+    try:
+        found = msgspec.yaml.decode(path.read_bytes(), type=dict[str, Any])
+    except (OSError, ValueError) as error:
+        raise BadBrokerFile(
+            f"{str(path)!r} cannot be read: {error}", "write lines such as `port: 9092`"
+        ) from error
+    settings = {name.replace("-", "_"): value for name, value in found.items()}
+    known = known - _NOT_IN_FILE
+    unknown = sorted(set(settings) - known)
+    if unknown:
+        names = ", ".join(sorted(name.replace("_", "-") for name in known))
+        raise BadBrokerFile(
+            f"{str(path)!r} sets {', '.join(unknown)}, which no broker has", f"take from: {names}"
+        )
+    return settings
+
+
+def example_file(command: Any) -> str:
+    """A broker.yaml with every setting of the command, all of them comments: it changes nothing."""
+    parts = [_HEAD]
+    for one in command.params:
+        if one.name in _NOT_IN_FILE:
+            continue
+        lines = textwrap.wrap(one.help, 96)
+        if one.envvar:
+            lines.append(f"Variable: {one.envvar}")
+        name = str(one.name).replace("_", "-")
+        parts.append("\n".join([*(f"# {line}" for line in lines), f"#{name}:{_yaml(one)}\n"]))
+    return "\n".join(parts)
+
+
+def _yaml(option: Any) -> str:
+    """The default, as it would be written."""
+    if option.multiple:
+        return " []"
+    if option.default is None or callable(option.default):
+        return ""
+    text = str(option.default)
+    return f" {text.lower() if isinstance(option.default, bool) else text}"

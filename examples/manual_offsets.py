@@ -1,0 +1,58 @@
+"""Add up a topic of numbers, exactly once, by keeping the offset with the result.
+
+    seq 1000 | python examples/producer.py 127.0.0.1:9092 numbers
+    python examples/manual_offsets.py 127.0.0.1:9092 numbers sums.json
+
+A crash between the work and the commit repeats work, one between the commit and the work loses
+some. Here there is nothing in between: one file has the sums and the next offsets, and is replaced
+as a whole. The broker is told of no offset at all. Run it again, or kill it whenever you like and
+run it again: every number is counted once. It ends at the topic's end.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import phase3_raft.client  # noqa: F401  # so that host:port can be given
+from phase2_groups.connect import connect
+from phase2_groups.consumer import Consumer
+from phase2_groups.consumer_config import ConsumerConfig
+
+
+def save(path: Path, state: dict[str, dict[str, int]]) -> None:
+    """Replace the file, so that whoever reads it sees the old one or the new one."""
+    new = path.with_suffix(".new")
+    with new.open("w") as file:
+        json.dump(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def main(bootstrap: str, topic: str, file: str) -> None:
+    path = Path(file)
+    state = json.loads(path.read_text()) if path.exists() else {"sums": {}, "next": {}}
+    transport = connect(bootstrap)
+    partitions = [(topic, number) for number in range(transport.metadata([topic])[topic])]
+    transport.close()
+    with Consumer(ConsumerConfig(bootstrap_servers=bootstrap)) as consumer:  # of no group
+        consumer.assign(partitions)
+        for partition in partitions:
+            consumer.seek(partition, state["next"].get(str(partition[1]), 0))
+        while True:
+            records = consumer.poll(timeout_ms=500)
+            for record in records:
+                number = str(record.partition)
+                value = int(record.value or b"0")
+                state["sums"][number] = state["sums"].get(number, 0) + value
+                state["next"][number] = record.offset + 1
+            if records:
+                save(path, state)
+            elif not any(consumer.lag().values()):
+                break
+    print(f"{sum(state['next'].values())} records, sum {sum(state['sums'].values())}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,185 @@
+"""What docs/ and examples/ say is true: commands run, programs run, every setting is explained."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from typer.testing import CliRunner
+
+from craft2.apps import cli_broker, cli_cluster
+from craft2.apps.broker_file import read_settings
+from craft2.apps.cluster_admin import read_status
+from phase3_raft.local_broker import LocalBroker
+
+ROOT = Path(__file__).resolve().parents[1]
+GUIDE = (ROOT / "docs/operations.md").read_text()
+LIMIT_S = 60
+APP = typer.Typer()
+cli_broker.register(APP)
+cli_cluster.register(APP)
+VERBS = typer.main.get_command(APP).commands
+
+
+def test_broker_yaml_explains_every_setting_and_changes_nothing():
+    written = (ROOT / "docs/broker.yaml").read_text()
+    made = CliRunner().invoke(APP, ["broker", "--example-config"]).output
+    assert written == made, "craft2 broker --example-config > docs/broker.yaml"
+    command = VERBS["broker"]
+    known = {param.name for param in command.params}
+    explained = {name.replace("-", "_") for name in re.findall(r"^#([a-z-]+):", written, re.M)}
+    assert known - explained == {"config", "with_stdin", "example_config"}
+
+
+def test_broker_yaml_can_be_used_when_its_comments_are_taken_away(tmp_path):
+    text = (ROOT / "docs/broker.yaml").read_text()
+    path = tmp_path / "broker.yaml"
+    path.write_text(re.sub(r"^#([a-z-]+:.*)", r"\1", text, flags=re.M))
+    command = VERBS["broker"]
+    settings = read_settings(path, {param.name for param in command.params})
+    defaults = {param.name: param.default for param in command.params}
+    assert settings["port"] == 9092
+    differ = {name for name, value in settings.items() if value not in (None, [], defaults[name])}
+    assert not differ
+
+
+# The guide.
+
+
+def commands():
+    """Those of the guide, each as words."""
+    blocks = re.findall(r"```\n(.*?)```", GUIDE, flags=re.DOTALL)
+    return [line.split() for block in blocks for line in block.splitlines()]
+
+
+def free_range(count):
+    for first in range(21_000, 29_000, count):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            for port in range(first, first + count):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+    pytest.fail("no ports")
+
+
+def test_the_guides_commands_do_what_it_says(tmp_path):
+    port = str(free_range(6))
+    with contextlib.ExitStack() as stack:
+        said = []
+
+        def run(*words):
+            words = [word.replace("19092", port) for word in words]
+            command = [sys.executable, "-P", "-m", "craft2.apps.cli", *words[1:]]
+            if words[1:3] not in (["cluster", "up"], ["cluster", "add-broker"]):
+                done = subprocess.run(
+                    command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S
+                )
+                assert done.returncode == 0, (words, done)
+                said.append(done.stdout)
+                return
+            process = stack.enter_context(
+                subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+            )
+            stack.callback(process.send_signal, signal.SIGTERM)
+            while (line := process.stdout.readline()) != "ready\n":
+                assert line, words
+
+        here = [words for words in commands() if words[1] != "broker"]
+        assert len(here) == 7
+        run(*here[0])
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
+        admin.create_topics([NewTopic("flights", 2, 3)])["flights"].result(LIMIT_S)
+        producer = Producer({"bootstrap.servers": f"127.0.0.1:{port}"})
+        producer.produce("flights", b"departed")
+        assert producer.flush(LIMIT_S) == 0
+        for words in here[1:]:
+            run(*words)
+        assert said[-1].splitlines()[-1].startswith("broker 4 is forgotten")
+        assert {one.id for one in read_status(f"127.0.0.1:{port}").brokers} == {1, 3}
+
+
+def test_the_guides_broker_on_several_machines_has_the_options_that_there_are():
+    [words] = [words for words in commands() if words[1] == "broker"]
+    command = VERBS["broker"]
+    known = {name for param in command.params for name in param.opts}
+    assert {word for word in words if word.startswith("--")} <= known
+    for verb, option in re.findall(r"`craft2 cluster ([a-z-]+)[^`]*?(--[a-z-]+)", GUIDE):
+        verbs = VERBS["cluster"].commands
+        assert option in {name for param in verbs[verb].params for name in param.opts}
+
+
+# The examples.
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    """A broker with a topic of a thousand numbers, sent by the first example."""
+    with LocalBroker(options=["--group-initial-rebalance-delay-ms", "0"]) as broker:
+        text = "".join(f"{n}\n" for n in range(1_000))
+        told = example("producer.py", broker.bootstrap_servers, "numbers", text=text)
+        assert told == "1000 of 1000 records are in numbers\n"
+        yield broker.bootstrap_servers
+
+
+def example(name, *words, text=""):
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / name, *words],
+        env={"PYTHONPATH": str(ROOT)},
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_the_consumer_reads_all_once(numbers):
+    lines = example("consumer.py", numbers, "numbers", "readers").splitlines()
+    assert sorted(int(line.split("\t")[2]) for line in lines) == list(range(1_000))
+    assert example("consumer.py", numbers, "numbers", "readers") == ""
+
+
+def test_offsets_kept_with_the_result_count_every_number_once(numbers, tmp_path):
+    for _ in range(2):
+        told = example("manual_offsets.py", numbers, "numbers", tmp_path / "sums.json")
+        assert told == f"1000 records, sum {sum(range(1_000))}\n"
+
+
+def test_a_slow_handler_pauses_and_no_record_is_left_out(numbers):
+    told = example("backpressure.py", numbers, "numbers", "workers")
+    found = re.fullmatch(r"1000 records, (\d+) pauses, at most (\d+) waited\n", told)
+    assert found, told
+    assert int(found[1]) > 0
+    assert int(found[2]) <= 150
+
+
+# The reference.
+
+
+@pytest.mark.prove
+def test_the_reference_has_a_page_for_every_module_and_no_module_lacks_a_docstring(tmp_path):
+    packages = ("phase1_file_queue", "phase2_groups", "phase3_raft", "craft2")
+    made = subprocess.run(
+        [sys.executable, "-m", "pdoc", "-o", tmp_path, *packages],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert made.returncode == 0, made.stderr
+    for package in packages:
+        for path in (ROOT / package).rglob("*.py"):
+            text = path.read_text()
+            if path.name != "__init__.py":
+                assert text.lstrip().startswith(('"""', 'r"""')), path
+                page = tmp_path / path.relative_to(ROOT).with_suffix(".html")
+                assert page.exists(), page
