@@ -114,11 +114,6 @@ def _whoever_asks(self, topic, number):
 _partitions_led = Partitions.led
 
 
-def _leads_at_once(self, topic, number):
-    self.may_lead = True
-    return _partitions_led(self, topic, number)
-
-
 def _any_leader_epoch(self, epoch):
     return ErrorCode.NONE
 
@@ -233,10 +228,6 @@ BUGS: dict[str, Bug] = {
     "led-by-anybody": Bug(
         "a broker that leads no more appends what producers send it",
         ((Partitions, "led", _whoever_asks),),
-    ),
-    "leads-at-once": Bug(
-        "a broker that has started again leads as it did when it died (ours)",
-        ((Partitions, "led", _leads_at_once),),
     ),
     "leader-epoch-unchecked": Bug(
         "who asks for a leader of another epoch is answered all the same (KIP-320)",
