@@ -65,7 +65,7 @@ class Dispatch:
     def __init__(self, broker: Broker, apis: list[Api]) -> None:
         self._broker = broker
         self._apis = {api.key: api for api in apis}
-        self._begins = True
+        self._begins = broker.config.quorum is not None
         self._now = broker.clock.monotonic
         self.meters = {api.name: Meter() for api in apis}
 
