@@ -66,27 +66,27 @@ def broker(bench: Bench) -> None:
         for size, messages in ((100, 1_000_000), (1_000, 300_000)):
             for codec in ("none", "lz4", "zstd"):
                 work = Work(round(bench.seconds(messages)), size, codec)
-                measured = [
-                    (bulk(ours.bootstrap_servers, work), bulk(peer.bootstrap_servers, work))
-                    for _ in range(rounds(bench))
-                ]
-                what = f"{size} B, {codec}"
-                for way in Rates._fields:
-                    pairs = Pairs(
-                        *([getattr(r, way) for r in side] for side in zip(*measured, strict=True))
-                    )
-                    for backend, rates in ((OURS, pairs.ours), (KAFKA, pairs.peer)):
-                        seconds = work.messages / statistics.median(rates)
-                        bench.add_total(
-                            work.messages,
-                            seconds,
-                            phase=3,
-                            backend=backend,
-                            scenario=f"broker: {way}, {codec}",
-                            size_bytes=size,
-                            acks="1",
-                        )
-                    bench.compare(f"broker: {way}, {what}", OURS, KAFKA, pairs, target=EVEN)
+                addresses = ours.bootstrap_servers, peer.bootstrap_servers
+                compare_bulk(bench, *addresses, work, "broker", f", {codec}")
+
+
+def compare_bulk(bench: Bench, ours: str, peer: str, work: Work, what: str, kind: str = "") -> None:
+    """Produce and consume the same with both, in turns; `what` and `kind` name it."""
+    measured = [(bulk(ours, work), bulk(peer, work)) for _ in range(rounds(bench))]
+    for way in Rates._fields:
+        pairs = Pairs(*([getattr(r, way) for r in side] for side in zip(*measured, strict=True)))
+        for backend, rates in ((OURS, pairs.ours), (KAFKA, pairs.peer)):
+            bench.add_total(
+                work.messages,
+                work.messages / statistics.median(rates),
+                phase=3,
+                backend=backend,
+                scenario=f"{what}: {way}{kind}",
+                size_bytes=work.size_bytes,
+                acks=work.acks,
+            )
+        words = f"{what}: {way}, {work.size_bytes} B{kind}"
+        bench.compare(words, OURS, KAFKA, pairs, target=EVEN)
 
 
 @scenario("broker-requests", "one message a request, end to end, and fsync, beside Apache Kafka")

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import psutil
 
-from craft2.apps.bench.broker import EVEN, KAFKA, OURS, WARM_UP_S, rounds
+from craft2.apps.bench.broker import KAFKA, OURS, WARM_UP_S, compare_bulk, rounds
 from craft2.apps.bench.broker_load import Work, bulk, latencies, topic
 from craft2.apps.bench.harness import BenchError, Load, Pairs
 from craft2.apps.bench.scenarios import Bench, scenario
@@ -55,26 +55,7 @@ def cluster(bench: Bench) -> None:
     with both(bench) as (ours, peer):
         for size, messages in ((100, 1_000_000), (1_000, 200_000)):
             work = Work(round(bench.seconds(messages)), size, acks="all", replicas=REPLICAS)
-            measured = [
-                (bulk(ours.bootstrap_servers, work), bulk(peer.bootstrap_servers, work))
-                for _ in range(rounds(bench))
-            ]
-            for place, way in enumerate(("produced", "consumed")):
-                pairs = Pairs(
-                    *([one[place] for one in side] for side in zip(*measured, strict=True))
-                )
-                for backend, rates in ((OURS, pairs.ours), (KAFKA, pairs.peer)):
-                    seconds = work.messages / statistics.median(rates)
-                    bench.add_total(
-                        work.messages,
-                        seconds,
-                        phase=3,
-                        backend=backend,
-                        scenario=f"cluster: {way}",
-                        size_bytes=size,
-                        acks="all",
-                    )
-                bench.compare(f"cluster: {way}, {size} B", OURS, KAFKA, pairs, target=EVEN)
+            compare_bulk(bench, ours.bootstrap_servers, peer.bootstrap_servers, work, "cluster")
         memory = sum(psutil.Process(pid).memory_info().rss for pid in ours.pids.values()) / 1e6
         bench.compare(
             "cluster: memory of three brokers",
