@@ -32,6 +32,10 @@ from phase3_raft.replication.replicas import Replicas
 from phase3_raft.topic_config import TopicConfig
 
 
+class NotLeader(LogError):
+    """An append that only the leader may make: one epoch would have two records at one offset."""
+
+
 class Partition:
     """See the module. record: what the cluster's metadata say of it. me: this broker."""
 
@@ -121,8 +125,9 @@ class Partition:
     def append(self, batch: bytes) -> tuple[AppendResult, int]:
         """Append a producer's batch; returns where, and the append time (-1: the producer's holds).
 
-        Raises LogError (BadBatch, RecordTooLarge, SequenceError), CorruptBatch, DiskError.
+        Raises NotLeader, BadBatch, RecordTooLarge, SequenceError, CorruptBatch, DiskError.
         """
+        self._check_leads()
         now = self._clock.now_ms() if self.config.broker_stamps else -1
         try:
             result = self.log.append_as_leader(batch, self.record.leader_epoch, now)
@@ -144,6 +149,12 @@ class Partition:
             if self.replicas.followers:
                 self._tell_watchers()  # followers may read it already
         return result, now
+
+    def _check_leads(self) -> None:
+        record = self.record
+        if record.leader != self.replicas.me:
+            what = f"{record.topic}-{record.partition} is led by broker {record.leader}"
+            raise NotLeader(f"{what} in epoch {record.leader_epoch}", "send to that one")
 
     async def replicated(self, offset: int) -> ErrorCode:
         """Wait until all replicas in sync have what is before `offset`; or why that is not known:

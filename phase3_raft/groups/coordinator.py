@@ -153,7 +153,13 @@ class Coordinator:
         return self._offsets_of(partition_of(group_id, self.partitions))
 
     def _handle(self, group: _Group, event: Input) -> None:
-        """Let the machine move, and carry out what comes of it."""
+        """Let the machine move, and carry out what comes of it.
+
+        Nothing comes of a group that is not here any more, whatever was under way: what it stored
+        would be in the log of a broker that does not lead it.
+        """
+        if not self._is_here(group):
+            return
         for effect in group.machine.handle(event, self._now_ms()):
             match effect:
                 case Reply():
@@ -165,6 +171,9 @@ class Coordinator:
                 case Happened():
                     self._happened(group.machine.group.group_id, effect)
         self._set_timer(group)
+
+    def _is_here(self, group: _Group) -> bool:
+        return self._groups.get(group.machine.group.group_id) is group
 
     def _records(self, group: _Group, store: Store) -> list[tuple[bytes, bytes | None]]:
         state, now = group.machine.group, self._clock.now_ms()
@@ -280,8 +289,10 @@ class Coordinator:
             await group.offsets.append([(key, None) for key in keys])
         except (LogError, DiskError):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if last:
-            self._groups.pop(group.machine.group.group_id, None)
+        state = group.machine.group
+        joined_meanwhile = state.members or state.pending or group.waiting
+        if last and self._is_here(group) and not joined_meanwhile:
+            del self._groups[state.group_id]
         return ErrorCode.NONE
 
     def resign(self, number: int) -> None:

@@ -46,8 +46,10 @@ class OffsetsPartition:
         """Write records, wait until they are as safe as the topic's settings say, take them in.
 
         Raises LogError, DiskError: then nothing is taken in. Where too few are in sync, nothing is
-        written either, as Produce does not.
+        written either, as Produce does not; nor where another broker leads by now, or has led.
         """
+        if not self.leads:
+            raise LogError("another broker leads the group's partition", "find the coordinator")
         if not self._partition.has_enough_replicas:
             raise LogError("too few replicas are in sync for a commit", "commit again, later")
         self._write(records)

@@ -22,7 +22,7 @@ from phase3_raft.broker import Broker
 from phase3_raft.codec import BadMessage
 from phase3_raft.dispatch import Asked, Piece
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC
-from phase3_raft.partition import Partition
+from phase3_raft.partition import NotLeader, Partition
 from phase3_raft.produce_messages import Answer, Answers, ProduceRequest, write_reply
 
 
@@ -90,6 +90,8 @@ def _append(partition: Partition, number: int, records: bytes | None) -> Answer:
         return _error(number, ErrorCode.CORRUPT_MESSAGE, str(error))
     except BadBatch as error:
         return _error(number, ErrorCode.INVALID_RECORD, str(error))
+    except NotLeader as error:
+        return _error(number, ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error))
     except (LogError, DiskError) as error:
         return _error(number, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     return Answer(number, ErrorCode.NONE, result.first_offset, stamped, partition.log.log_start)

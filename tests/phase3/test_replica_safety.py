@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from craft2.clock import ManualClock
 from craft2.faulty_disk import FaultyDisk
 from craft2.record_batch import encode_values
+from craft2.tasks import Tasks
 from phase1_file_queue.log_config import LogError
 from phase2_groups.error_codes import ErrorCode
+from phase2_groups.group_messages import Join, Sync
+from phase2_groups.group_state import GroupLimits
+from phase2_groups.offsets_table import OffsetsTable
+from phase3_raft.groups.coordinator import Coordinator
 from phase3_raft.groups.offsets import OffsetsPartition
 from phase3_raft.handlers import fetch, list_offsets
 from phase3_raft.metadata.image import Image
 from phase3_raft.metadata.records import PartitionRecord, TopicRecord
-from phase3_raft.partition import Partition
+from phase3_raft.partition import NotLeader, Partition
 from phase3_raft.partitions import Partitions
 from phase3_raft.schemas import decode, encode
 from phase3_raft.topic_config import TopicConfig
@@ -94,3 +101,70 @@ def test_who_means_another_leader_is_not_told_of_an_end(epoch, error):
     request = decode("list_offsets", version, data, 0, latest=7)
     [found] = list_offsets.handle(Broker(), request, None)["topics"][0]["partitions"]
     assert found["error_code"] == error
+
+
+ELSEWHERE = PartitionRecord("t", 0, (1, 2), (1, 2), 2, 2, 1)  # broker 2 leads now
+BACK = PartitionRecord("t", 0, (1, 2), (1, 2), 1, 3, 2)
+
+
+def test_who_leads_no_more_appends_nothing_in_the_new_leaders_epoch():
+    """One epoch had two batches at one offset, and a follower could never find out."""
+    partition = led()
+    partition.append(encode_values([b"a"], timestamps=1))
+    partition.become(ELSEWHERE)
+    with pytest.raises(NotLeader, match="led by broker 2 in epoch 2"):
+        partition.append(encode_values([b"b"], timestamps=1))
+    assert partition.log.end_offset == 1
+
+
+def test_a_commit_is_not_written_by_a_coordinator_of_the_past():
+    partition = led()
+    offsets = OffsetsPartition(partition, ManualClock())
+    partition.become(ELSEWHERE)
+    partition.become(BACK)
+    with pytest.raises(LogError, match="another broker leads"):
+        asyncio.run(offsets.append([(b"k", b"v")]))
+    assert partition.log.end_offset == 0
+
+
+def test_a_group_that_went_elsewhere_does_nothing_more_here():
+    """What it was storing fails, its timer rings: neither may come to anything."""
+
+    async def play():
+        written = []
+
+        class Offsets:
+            table = OffsetsTable()
+
+            async def append(self, records):
+                written.append(records)
+                await asyncio.sleep(0)
+                raise LogError("too few replicas", "again")
+
+        async def there():
+            return ErrorCode.NONE
+
+        tasks = Tasks(lambda error: None)
+        limits = GroupLimits(initial_rebalance_delay_ms=0)
+        groups = Coordinator(1, lambda _: Offsets(), there, limits, ManualClock(), tasks)
+        join = Join(
+            token="1",
+            member_id="",
+            new_member_id="m",
+            protocols=(("range", b""),),
+            require_known_member_id=False,
+        )
+        joined = await groups.ask("g", join)
+        sync = Sync(token="2", member_id="m", generation=joined.generation, assignments=())
+        asked = asyncio.ensure_future(groups.ask("g", sync))
+        while not written:
+            await asyncio.sleep(0)
+        group = groups._groups["g"]
+        groups.resign(0)
+        assert (await asked).error == ErrorCode.NOT_COORDINATOR
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(written) == 1
+        assert group.timer.cancelled()
+
+    asyncio.run(play())
