@@ -92,6 +92,7 @@ class PartitionLog:
         self._state: LogState = open_log(
             self._disk, self.directory, self.config, self._producers, events, self._clock
         )
+        self._alone = contextlib.nullcontext(self._state)
         self.recovery = self._state.report
         self._commit = GroupCommit[NewBatches, AppendResult](self._append_group, self.flush)
         self._flusher: IntervalFlusher | None = None
@@ -254,15 +255,16 @@ class PartitionLog:
             self._write(state, batches, found)
             return AppendResult(found[0][1].base_offset, found[-1][1].last_offset)
 
-    @contextlib.contextmanager
-    def _appending(self) -> Iterator[LogState]:
-        """The right to append: the kernel lock if the log is shared, and an up-to-date state."""
+    def _appending(self) -> contextlib.AbstractContextManager[LogState]:
+        """The right to append, and an up-to-date state."""
         self._check_usable()
         if self.config.access == "read":
             raise LogError("this log was opened to read", 'open it with access="shared"')
-        if self.config.access == "exclusive":
-            yield self._state
-            return
+        return self._alone if self.config.access == "exclusive" else self._among_others()
+
+    @contextlib.contextmanager
+    def _among_others(self) -> Iterator[LogState]:
+        """The same of a shared log: the kernel's lock, and what others did meanwhile."""
         try:
             self._state.append_lock.acquire()
         except (FileNotFoundError, NotADirectoryError):

@@ -197,6 +197,8 @@ def skip_tagged_fields(data: bytes, at: int) -> int:
     >>> skip_tagged_fields(b"\\0body", 0), skip_tagged_fields(b"\\1\\5\\2ab-", 0)
     (1, 5)
     """
+    if data[at : at + 1] == b"\0":  # none, as nearly always
+        return at + 1
     return read_tagged_fields(data, at, {})[1]
 
 

@@ -70,12 +70,12 @@ def read_request(version: int, data: bytes, at: int) -> ProduceRequest:
             records, at = read_bytes(data, at)
             partitions.append((number, records))
             if flexible:
-                at = _tagged_fields(data, at)
+                at = codec.skip_tagged_fields(data, at)
         topics.append((name, partitions))
         if flexible:
-            at = _tagged_fields(data, at)
+            at = codec.skip_tagged_fields(data, at)
     if flexible:
-        _tagged_fields(data, at)
+        codec.skip_tagged_fields(data, at)
     return ProduceRequest(acks, timeout_ms, topics)
 
 
@@ -112,8 +112,3 @@ def _count(data: bytes, at: int, flexible: bool) -> tuple[int, int]:
             "see whether the sender speaks this version of the message",
         )
     return count, at
-
-
-def _tagged_fields(data: bytes, at: int) -> int:
-    """Where they end; nearly always there are none."""
-    return at + 1 if data[at : at + 1] == b"\0" else codec.skip_tagged_fields(data, at)

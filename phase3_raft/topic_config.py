@@ -130,10 +130,15 @@ SETTINGS = {
 
 
 class TopicConfig:
-    """The settings of one topic, those that were not set at their defaults."""
+    """The settings of one topic, those that were not set at their defaults.
+
+    broker_stamps: whether records get the time of their append.
+    """
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values
+        self._numbers: dict[str, int] = {}  # those that were asked for: every append asks
+        self.broker_stamps = self["message.timestamp.type"] == "LogAppendTime"
 
     @classmethod
     def of(cls, values: Mapping[str, str]) -> TopicConfig:
@@ -147,12 +152,10 @@ class TopicConfig:
 
     def number(self, name: str) -> int:
         """A setting that is a number."""
-        return int(self[name])
-
-    @property
-    def broker_stamps(self) -> bool:
-        """Whether records get the time of their append."""
-        return self["message.timestamp.type"] == "LogAppendTime"
+        found = self._numbers.get(name)
+        if found is None:
+            found = self._numbers[name] = int(self[name])
+        return found
 
     def log_config(self) -> LogConfig:
         """What phase 1's log needs to know."""
