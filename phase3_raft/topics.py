@@ -44,8 +44,8 @@ class Topics:
         return self._controller.metadata.image
 
     def default_replicas(self) -> int:
-        """As many as was said, if there are so many brokers."""
-        return max(1, min(self._default_replicas, len(self._image.live())))
+        """As many as was said, if there are so many brokers, whether they run at present or not."""
+        return max(1, min(self._default_replicas, len(self._image.brokers)))
 
     async def create(
         self,

@@ -39,6 +39,7 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
                         one.leader_epoch,
                         one.partition_epoch,
                         one.new_isr,
+                        broker.controller.leaving,
                     )
                 )
         return [one for one in outcomes if isinstance(one, PartitionRecord)]

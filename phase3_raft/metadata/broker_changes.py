@@ -197,8 +197,12 @@ def change_isr(
     leader_epoch: int,
     partition_epoch: int,
     isr: Sequence[BrokerId],
+    leaving: Collection[BrokerId] = (),
 ) -> PartitionRecord | ErrorCode:
-    """A leader says who is in sync: the partition as it is then, or why not."""
+    """A leader says who is in sync: the partition as it is then, or why not.
+
+    leaving: who is about to go: taken in again, they would be waited for when they are gone.
+    """
     one = image.partition(topic, number)
     if one is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -208,8 +212,8 @@ def change_isr(
         return ErrorCode.INVALID_UPDATE_VERSION
     if broker not in isr or not set(isr) <= set(one.replicas):
         return ErrorCode.INVALID_REQUEST
-    live = image.live()
-    if any(who not in live for who in isr if who not in one.isr):
+    able = set(image.live()) - set(leaving)
+    if not set(isr) - set(one.isr) <= able:
         return ErrorCode.INELIGIBLE_REPLICA
     ordered = tuple(who for who in one.replicas if who in isr)
     return _next(image, _moved(replace(one, isr=ordered)))

@@ -52,6 +52,7 @@ class Controller:
     """See the module. Every broker has one; it decides only where Raft leads.
 
     prefer_ms: so often the first replica of each partition leads again, if it can.
+    leaving: the brokers that are about to go, as far as they have told this controller.
     accepts: whether somebody accepts connections at an address; False only if that is certain.
     """
 
@@ -73,6 +74,7 @@ class Controller:
         self._prefer_ms, self._preferred_ms = prefer_ms, 0
         self._turn = asyncio.Lock()
         self._heard_ms: dict[BrokerId, int] = {}
+        self.leaving: set[BrokerId] = set()
         self._term = -1
 
     @property
@@ -151,6 +153,7 @@ class Controller:
                 ErrorCode.STALE_BROKER_EPOCH, f"broker {broker} is not registered with {epoch}"
             )
         self._heard_ms[broker] = self._now_ms()
+        (self.leaving.add if leaving else self.leaving.discard)(broker)
         if gone:
             await self.change(lambda image: broker_changes.fence(image, broker))
         elif leaving:

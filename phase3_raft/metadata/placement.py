@@ -8,20 +8,35 @@ starts one further, so each broker leads as many as the others, and has as many 
 >>> place(0, 2, {1: "a", 2: "a", 3: "b"})
 (1, 3)
 
+A broker that is away at the moment is taken only where there are not enough others: it follows when
+it is back, and the topic has as many replicas as it was to have.
+
+>>> place(1, 3, {1: None, 2: None}, away=[3])
+(2, 1, 3)
+
 Source: Kafka's `StripedReplicaPlacer`; KIP-36 (racks).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 BrokerId = int
 
 
-def place(number: int, replicas: int, racks: Mapping[BrokerId, str | None]) -> tuple[BrokerId, ...]:
-    """The replicas of partition `number`, its leader first. racks: the brokers there are, which
-    are as many as `replicas` at least."""
+def place(
+    number: int,
+    replicas: int,
+    racks: Mapping[BrokerId, str | None],
+    away: Sequence[BrokerId] = (),
+) -> tuple[BrokerId, ...]:
+    """The replicas of partition `number`, its leader first. racks: the brokers that are there, one
+    at least; `away` are the others. Together they are as many as `replicas` at least."""
+    if replicas > len(racks):
+        turn = number % len(away)
+        others_away = [*away[turn:], *away[:turn]][: replicas - len(racks)]
+        return (*place(number, len(racks), racks), *others_away)
     by_rack: dict[str | None, list[BrokerId]] = {}
     for broker in sorted(racks):
         by_rack.setdefault(racks[broker], []).append(broker)

@@ -124,14 +124,16 @@ def _partitions(
                 raise _bad_assignment(f"the replicas {list(one)}, brokers {sorted(image.brokers)}")
         if len({len(one) for one in chosen}) > 1:
             raise _bad_assignment("partitions with different numbers of replicas")
-    elif not 1 <= replicas <= len(racks):
+    elif not (racks and 1 <= replicas <= len(image.brokers)):
+        known = sorted(image.brokers)
         raise Refused.because(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replicas}, and the brokers that can be used are {sorted(racks)}",
-            f"give a number from 1 to {len(racks)}" if racks else "wait until a broker is there",
+            f"replication factor {replicas}; brokers {known}, of which {sorted(racks)} are there",
+            f"give a number from 1 to {len(known)}" if racks else "wait until a broker is there",
         )
     else:
-        chosen = [place(first + number, replicas, racks) for number in range(count)]
+        away = sorted(image.brokers.keys() - racks.keys())
+        chosen = [place(first + number, replicas, racks, away) for number in range(count)]
     return [_new_partition(name, first + n, one, racks) for n, one in enumerate(chosen)]
 
 

@@ -123,6 +123,28 @@ def test_a_change_of_the_isr_that_cannot_be_is_refused(change, error):
     assert change_isr(world.image, **(asked | {"isr": (1, 2)} | change)) is error
 
 
+def test_who_is_about_to_go_is_not_taken_into_an_isr_again():
+    world = World()
+    world.do(shut_down(world.image, 3))
+    one = world[0]
+    asked = (1, "t", 0, one.leader_epoch, one.partition_epoch, (1, 2, 3))
+    assert change_isr(world.image, *asked, leaving={3}) is ErrorCode.INELIGIBLE_REPLICA
+    assert change_isr(world.image, *asked).isr == (1, 2, 3)
+
+
+def test_a_topic_made_while_a_broker_is_away_has_a_replica_there():
+    world = World()
+    world.do(fence(world.image, 2))
+    world.do(topic_changes.create(world.image, "u", "1" * 32, 3, 4, {}))
+    for number in range(3):
+        one = world.image.partition("u", number)
+        assert set(one.replicas) == {1, 2, 3, 4}
+        assert set(one.isr) == {1, 3, 4}
+        assert one.leader in (1, 3, 4)
+    with pytest.raises(Refused, match="replication factor 5"):
+        topic_changes.create(world.image, "v", "2" * 32, 3, 5, {})
+
+
 def test_who_is_fenced_is_not_taken_into_an_isr():
     world = World()
     world.do(fence(world.image, 3))
