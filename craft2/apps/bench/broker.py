@@ -1,12 +1,15 @@
 """The broker beside Apache Kafka: both on this machine, the same client, in turn.
 
 Both are warmed up first, since Java is slow until it has compiled what runs often. In pairs, one
-broker works while the other one is idle. `broker` measures bulk work, `broker-requests` what a
-single request costs, `broker-cost` what the broker takes of the machine.
+broker works while the other one is idle; where milliseconds count it is stopped (SIGSTOP), or what
+it tidies up after its own turn would be measured with the other one. `broker` measures bulk work,
+`broker-requests` what a single request costs, `broker-cost` what the broker takes of the machine.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import statistics
 import time
 from collections import Counter
@@ -54,6 +57,17 @@ def both(bench: Bench) -> Iterator[tuple[LocalBroker, KafkaPeer]]:
         yield ours, peer
 
 
+@contextmanager
+def stopped(process_id: int) -> Iterator[None]:
+    """Meanwhile this process does not run. Not for long: a Kafka that was stopped for 9 s takes
+    itself for dead."""
+    os.kill(process_id, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process_id, signal.SIGCONT)
+
+
 def rounds(bench: Bench) -> int:
     """How many pairs."""
     return 2 if bench.quick else ROUNDS
@@ -97,10 +111,12 @@ def broker_requests(bench: Bench) -> None:
         def in_turn(
             what: str, rate: Callable[[str], float], *, unit: str, target: float | None = 1.0
         ) -> None:
+            def alone(one: LocalBroker | KafkaPeer, other: LocalBroker | KafkaPeer) -> float:
+                with stopped(other.pid):
+                    return rate(one.bootstrap_servers)
+
             pairs = alternate(
-                lambda: rate(ours.bootstrap_servers),
-                lambda: rate(peer.bootstrap_servers),
-                rounds=rounds(bench),
+                lambda: alone(ours, peer), lambda: alone(peer, ours), rounds=rounds(bench)
             )
             bench.compare(f"broker: {what}", OURS, KAFKA, pairs, unit=unit, target=target)
 
@@ -114,14 +130,15 @@ def broker_requests(bench: Bench) -> None:
         for records in (1, 1_000):
             run = partial(replay, seconds=bench.seconds(2.0), records=records)
             in_turn(f"replayed, {records} a request", run, unit="msg/s", target=None)
-        _latency(bench, ours.bootstrap_servers, peer.bootstrap_servers)
+        _latency(bench, ours, peer)
 
 
-def _latency(bench: Bench, ours: str, peer: str, rate: int = 10_000) -> None:
+def _latency(bench: Bench, ours: LocalBroker, peer: KafkaPeer, rate: int = 10_000) -> None:
     tails: dict[str, list[float]] = {OURS: [], KAFKA: []}
     for _ in range(rounds(bench)):
-        for backend, address in ((OURS, ours), (KAFKA, peer)):
-            taken = latencies(address, rate, bench.seconds(5.0))
+        for backend, one, other in ((OURS, ours, peer), (KAFKA, peer, ours)):
+            with stopped(other.pid):
+                taken = latencies(one.bootstrap_servers, rate, bench.seconds(5.0))
             load = Load(taken, Counter(), "", len(taken) / rate)
             bench.add(
                 load,
@@ -169,11 +186,11 @@ def broker_cost(bench: Bench) -> None:
             "broker: memory after bulk work", f"ours, {peak:.0f} MB", "promised: 200 MB",
             Pairs([1 / peak], [1 / 200]), unit="1/MB", target=1.0,
         )  # fmt: skip
-        _idle_connections(bench, ours)
+        _idle_connections(bench, ours, peer)
         _partitions(bench, ours.bootstrap_servers, peer.bootstrap_servers)
 
 
-def _idle_connections(bench: Bench, ours: LocalBroker) -> None:
+def _idle_connections(bench: Bench, ours: LocalBroker, peer: KafkaPeer) -> None:
     """What 5,000 connections that nobody uses take of memory, and of others' latency."""
     process, count = psutil.Process(ours.pid), 5_000
     p99: dict[bool, list[float]] = {False: [], True: []}
@@ -185,7 +202,8 @@ def _idle_connections(bench: Bench, ours: LocalBroker) -> None:
                 before = process.memory_info().rss
                 for _ in range(count if crowded else 0):
                     stack.enter_context(connected(ours.bootstrap_servers))
-                some = sorted(latencies(ours.bootstrap_servers, 2_000, bench.seconds(3.0)))
+                with stopped(peer.pid):
+                    some = sorted(latencies(ours.bootstrap_servers, 2_000, bench.seconds(3.0)))
                 p99[crowded].append(1 / some[int(0.99 * len(some))])
                 if crowded:
                     taken = max(taken, (process.memory_info().rss - before) / 1e6)
