@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 
-
 CHAOS = [sys.executable, "-P", "-m", "craft2.apps.cli", "chaos"]
 LIMIT_S = 900  # a busy machine; a run that hangs ends before the tests do
 
