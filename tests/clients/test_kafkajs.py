@@ -14,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from craft2.apps.cluster_admin import read_status
+from phase3_raft.groups.coordinator import partition_of
+from phase3_raft.local_cluster import LocalCluster
+
 pytestmark = pytest.mark.prove
 HERE = Path(__file__).parent / "kafkajs"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "craft2" / "kafkajs-judge"
@@ -113,3 +117,27 @@ def test_what_cannot_be_is_refused(judge, bootstrap, name):
         "far": "INVALID_REPLICATION_FACTOR",
         "unknown": "UNKNOWN_TOPIC_OR_PARTITION",
     }
+
+
+def test_a_producer_and_a_group_go_on_when_brokers_die(judge, name):
+    options = ("--group-initial-rebalance-delay-ms", "0")
+    with LocalCluster(options=options) as cluster:
+        servers = cluster.bootstrap_servers
+
+        def kill(topic, number):
+            found = read_status(servers).partitions
+            cluster.kill(
+                next(one.leader for one in found if (one.topic, one.partition) == (topic, number))
+            )
+
+        command = ["node", "judge.js", servers, name, "failover"]
+        with subprocess.Popen(command, cwd=judge, stdout=subprocess.PIPE, text=True) as process:
+            for line in process.stdout:
+                if line == "sending\n":
+                    kill(name, 0)
+                elif line == "reading\n":
+                    cluster.start(*(n for n in cluster.addresses if n not in cluster.pids))
+                    kill("__consumer_offsets", partition_of(name, 50))
+        assert process.returncode == 0
+    found = json.loads(line)
+    assert list(dict.fromkeys(found)) == [str(n) for n in range(200)]

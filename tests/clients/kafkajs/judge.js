@@ -5,7 +5,11 @@ const xxh = require("lz4js/xxh32.js");
 const { ZstdCodec } = require("zstd-codec");
 
 const [bootstrap, name, work] = process.argv.slice(2);
-const kafka = new Kafka({ clientId: "judge", brokers: [bootstrap], logLevel: logLevel.ERROR });
+const kafka = new Kafka({
+  clientId: "judge",
+  brokers: bootstrap.split(","),
+  logLevel: logLevel.ERROR,
+});
 
 // kafkajs itself packs with gzip only; it takes any code that packs with the others.
 const bytes = (data) => Buffer.from(data);
@@ -220,6 +224,37 @@ const works = {
         deleted: true,
       };
     });
+  },
+
+  // The numbers up to 200, one by one, and a group that reads them; in the middle of each somebody
+  // breaks something, whom standard output tells when.
+  async failover() {
+    await admin((a) =>
+      a.createTopics({ topics: [{ topic: name, numPartitions: 1, replicationFactor: 3 }] }),
+    );
+    const numbers = [...Array(200).keys()].map(String);
+    const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 });
+    await producer.connect();
+    for (const value of numbers) {
+      if (value === "100") console.log("sending");
+      await producer.send({ topic: name, messages: [{ value }] });
+    }
+    await producer.disconnect();
+    const found = [];
+    const consumer = kafka.consumer({ groupId: name, retry: { retries: 50 } });
+    await consumer.connect();
+    await consumer.subscribe({ topic: name, fromBeginning: true });
+    await new Promise((done) => {
+      consumer.run({
+        eachMessage: async ({ message }) => {
+          found.push(message.value.toString());
+          if (found.length === 100) console.log("reading");
+          if (new Set(found).size === numbers.length) done();
+        },
+      });
+    });
+    await consumer.disconnect();
+    return found;
   },
 
   async refused() {
