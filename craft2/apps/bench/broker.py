@@ -25,6 +25,7 @@ from craft2.apps.bench.broker_load import (
     bulk,
     connected,
     latencies,
+    refetch,
     replay,
     requests,
 )
@@ -130,6 +131,8 @@ def broker_requests(bench: Bench) -> None:
         for records in (1, 1_000):
             run = partial(replay, seconds=bench.seconds(2.0), records=records)
             in_turn(f"replayed, {records} a request", run, unit="msg/s", target=None)
+        run = partial(refetch, seconds=bench.seconds(2.0), records=1_000)
+        in_turn("fetched and thrown away", run, unit="msg/s", target=None)
         _latency(bench, ours, peer)
 
 

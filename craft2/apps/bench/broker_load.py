@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from craft2.apps.bench.harness import BenchError
+from craft2.batch_header import iter_headers
 from craft2.record_batch import encode_values
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft import schemas
@@ -26,6 +27,7 @@ from phase3_raft import schemas
 PARTITIONS = 4
 LIMIT_S = 120.0
 _CHUNK = 1_000  # records given to librdkafka at once
+_FETCHES = 4  # on their way at once
 _KINDS = 64  # different values
 _WORDS = (b"GET ", b"/api/v1/", b"status=200 ", b"carrier=UA ", b"latency_ms=")
 _NOT_YET = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -269,6 +271,34 @@ def replay(bootstrap: str, seconds: float, *, records: int, size_bytes: int = 10
         return records * answered / (time.perf_counter() - began)
 
 
+def refetch(bootstrap: str, seconds: float, *, records: int, size_bytes: int = 100) -> float:
+    """Messages a second that are fetched, a megabyte at a time, always the same, and thrown away:
+    what a consumer would get if it took no time itself."""
+    with topic(bootstrap, 1) as name, connected(bootstrap) as connection:
+        frame = produce_frame(name, records, size_bytes)
+        size = _answer_size(connection, frame)
+        connection.sendall(frame * (2_000_000 // len(frame)))
+        for _ in range(2_000_000 // len(frame)):
+            connection.recv(size, socket.MSG_WAITALL)
+        frame = fetch_frame(name, 1_000_000)
+        connection.sendall(frame)
+        reply = _reply(connection)
+        found = schemas.decode("fetch", 11, reply, 4, latest=11, kind="response")
+        batches = found.responses[0].partitions[0].records
+        there = sum(header.count for _, header in iter_headers(batches))
+        answered, began, buffer = 0, time.perf_counter(), bytearray(1 << 20)
+        while time.perf_counter() < began + seconds:
+            connection.sendall(frame * _FETCHES)
+            left = (4 + len(reply)) * _FETCHES
+            while left:
+                piece = connection.recv_into(buffer, min(left, len(buffer)))
+                if not piece:
+                    raise BenchError("the broker hung up", "see what it says")
+                left -= piece
+            answered += _FETCHES
+        return there * answered / (time.perf_counter() - began)
+
+
 def waiting_client(bootstrap: str, name: str, records: int) -> Callable[[], None]:
     """A client that sends a request with so many records to partition 0, and waits, each time."""
     connection, frame = connected(bootstrap), produce_frame(name, records, 100)
@@ -295,6 +325,31 @@ def produce_frame(name: str, records: int, size_bytes: int) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
+def fetch_frame(name: str, max_bytes: int) -> bytes:
+    """A whole request for what is in partition 0 of a topic from its start on."""
+    wanted = {
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": 0,
+        "log_start_offset": -1,
+        "partition_max_bytes": max_bytes,
+    }
+    fields = {
+        "replica_id": -1,
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": max_bytes,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": name, "partitions": [wanted]}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    body = struct.pack(">hhih", 1, 11, 1, -1) + schemas.encode("fetch", 11, fields, "request")
+    return struct.pack(">i", len(body)) + body
+
+
 def connected(bootstrap: str) -> socket.socket:
     """A connection to a broker."""
     host, _, port = bootstrap.rpartition(":")
@@ -311,11 +366,15 @@ def _answer_size(connection: socket.socket, frame: bytes) -> int:
     until = time.perf_counter() + LIMIT_S
     while True:
         connection.sendall(frame)
-        head = connection.recv(4, socket.MSG_WAITALL)
-        body = connection.recv(int.from_bytes(head), socket.MSG_WAITALL)
+        body = _reply(connection)
         reply = schemas.decode("produce", 7, body, 4, latest=7, kind="response")
         error = reply.responses[0].partition_responses[0].error_code
         if not error:
             return 4 + len(body)
         if error not in _NOT_YET or time.perf_counter() > until:
             raise BenchError(f"the broker refuses what is replayed, with error {error}", "see it")
+
+
+def _reply(connection: socket.socket) -> bytes:
+    head = connection.recv(4, socket.MSG_WAITALL)
+    return connection.recv(int.from_bytes(head), socket.MSG_WAITALL)
