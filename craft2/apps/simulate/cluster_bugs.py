@@ -30,6 +30,7 @@ from msgspec.structs import replace
 
 from craft2.errors import Craft2Error
 from phase2_groups.error_codes import ErrorCode
+from phase3_raft.groups.coordinator import Coordinator
 from phase3_raft.groups.offsets import OffsetsPartition
 from phase3_raft.handlers import fetch
 from phase3_raft.metadata import broker_changes
@@ -114,6 +115,10 @@ def _whoever_asks(self, topic, number):
 _partitions_led = Partitions.led
 
 
+def _leads_or_not(self):
+    pass
+
+
 def _any_leader_epoch(self, epoch):
     return ErrorCode.NONE
 
@@ -166,6 +171,25 @@ def _appends_unsynced(self, batches):
 
 
 # Groups and producers.
+
+
+class _LedAlways(OffsetsPartition):
+    leads = True
+
+
+_offsets_append = OffsetsPartition.append
+
+
+async def _appends_on(self, records):
+    before, self.__class__ = self.__class__, _LedAlways
+    try:
+        await _offsets_append(self, records)
+    finally:
+        self.__class__ = before
+
+
+def _here_for_ever(self, group):
+    return True
 
 
 async def _commits_alone(self, records):
@@ -227,7 +251,7 @@ BUGS: dict[str, Bug] = {
     ),
     "led-by-anybody": Bug(
         "a broker that leads no more appends what producers send it",
-        ((Partitions, "led", _whoever_asks),),
+        ((Partitions, "led", _whoever_asks), (Partition, "_check_leads", _leads_or_not)),
     ),
     "leader-epoch-unchecked": Bug(
         "who asks for a leader of another epoch is answered all the same (KIP-320)",
@@ -252,6 +276,14 @@ BUGS: dict[str, Bug] = {
     "follower-unsynced": Bug(
         "a follower does not sync what it has, though the topic's settings say so",
         ((Partition, "append_as_follower", _appends_unsynced),),
+    ),
+    "resigned-writes-on": Bug(
+        "a group whose coordinator is elsewhere by now stores on, in the new leader's epoch (ours)",
+        (
+            (Coordinator, "_is_here", _here_for_ever),
+            (OffsetsPartition, "append", _appends_on),
+            (Partition, "_check_leads", _leads_or_not),
+        ),
     ),
     "commits-alone": Bug(
         "a group's commit is answered when the coordinator has it",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from craft2.apps.simulate import requests
@@ -27,6 +28,7 @@ from phase3_raft.groups.coordinator import OFFSETS_TOPIC, partition_of
 
 BROKERS, PARTITIONS, TOPIC, GROUP, OFFSETS_PARTITIONS = (1, 2, 3), 2, "t", "g", 2
 ASK_S = 0.9
+_STALE = 0.1  # so often whoever is not wary goes by older news than its own
 PORT = 9_092
 
 
@@ -40,7 +42,10 @@ def host(number: int) -> str:
 
 
 class World(Protocol):
-    """What clients live in. send_until_ms: then producers end; read_until_ms: then readers do."""
+    """What clients live in. send_until_ms: then producers end; read_until_ms: then readers do.
+
+    generations: in which each member of a group is at the end; -1: in none.
+    """
 
     timeline: Timeline
     chance: random.Random
@@ -48,6 +53,7 @@ class World(Protocol):
     history: list[Operation]
     send_until_ms: int
     read_until_ms: int
+    generations: dict[str, int]
 
     def says(self, who: str, what: str) -> None:
         """For the story, if it comes to that."""
@@ -56,11 +62,20 @@ class World(Protocol):
 class Client:
     """Asks whoever leads, as far as it knows; any broker for the rest.
 
-    wary: does not go back to a leader of an earlier epoch.
+    wary: does not go back to a leader of an earlier epoch. group: whose coordinator it asks.
+    expected: errors that are an answer like any other.
     """
 
-    def __init__(self, machine: Machine, chance: random.Random, *, wary: bool = False) -> None:
-        self._wary = wary
+    def __init__(
+        self,
+        machine: Machine,
+        chance: random.Random,
+        *,
+        wary: bool = False,
+        group: str = GROUP,
+        expected: Collection[ErrorCode] = (),
+    ) -> None:
+        self._wary, self._group, self._expected = wary, group, expected
         self._name, self._net, self._chance = machine.name, machine.net, chance
         self._open: dict[int, BrokerConnection] = {}
         self._leaders: dict[int, int] = {}
@@ -92,7 +107,10 @@ class Client:
             await self._find_leaders()
         if part not in self._leaders:
             return None
-        reply = self._checked(name, await self.ask(self._leaders[part], name, version, fields))
+        to = self._leaders[part]
+        if not self._wary and self._chance.random() < _STALE:
+            to = self._chance.choice(BROKERS)  # as somebody has it who was asked by others
+        reply = self._checked(name, await self.ask(to, name, version, fields))
         if reply is None:
             self._leaders.pop(part, None)
         return reply
@@ -100,7 +118,7 @@ class Client:
     async def ask_coordinator(self, name: str, version: int, fields: Fields) -> tuple[int, Any]:
         """The same of the broker that has the group, and who that is; -1: nobody knows."""
         if self._coordinator is None:
-            asked = requests.coordinator(GROUP)
+            asked = requests.coordinator(self._group)
             found = self._checked(
                 "find_coordinator", await self.ask_anybody("find_coordinator", 2, asked)
             )
@@ -115,6 +133,8 @@ class Client:
 
     def _checked(self, name: str, reply: Any) -> Any:
         error = ErrorCode(requests.error_in(reply)) if reply is not None else ErrorCode.NONE
+        if error in self._expected:
+            return reply
         if error and not error.retriable:
             raise Broken("no error", f"{self._name}: {name} is answered with {error.name}")
         return None if error else reply

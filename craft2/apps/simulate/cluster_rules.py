@@ -6,6 +6,8 @@ which breaks it is the last one. What clients are told counts as seen.
     one leader an epoch     no two brokers lead a partition in one leader epoch
     logs agree              what is below two replicas' high watermarks is the same in both, and is
                             what clients were told
+    one batch an epoch      what two replicas have of one leader epoch at one offset is the same, or
+                            nobody could find out where their logs part (KIP-101)
     watermarks do not fall  of one leader, in one life of it
     watermarks are within   the log: nobody vouches for what it has not got
     in sync has everything  whoever is in the ISR has all that was acknowledged with acks=all, so
@@ -21,6 +23,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from craft2.apps.simulate.raft_rules import Broken
+from craft2.batch_header import read_header
 from phase2_groups.group_messages import TopicPartition
 from phase3_raft.broker import Broker
 from phase3_raft.metadata.records import PartitionRecord
@@ -45,6 +48,7 @@ class ClusterRules:
         self._say = say
         self._leaders: dict[tuple[TopicPartition, int], int] = {}  # (which, epoch) -> who
         self._content: dict[tuple[TopicPartition, int], _Content] = {}  # (which, offset)
+        self._batches: dict[tuple[TopicPartition, int, int], int] = {}  # (, epoch, offset) -> CRC
         self._live: dict[int, Broker] = {}
         self._seen: dict[int, dict[TopicPartition, _Seen]] = {}
 
@@ -91,6 +95,8 @@ class ClusterRules:
             self._say(name, f"cuts {_name(key)} at {end}; it ended at {before[3]}")
         if end < before[3] or first:
             self._in_sync(key)
+        if end > before[3]:
+            self._appended(name, key, partition, before[3])
         if watermark > before[2]:
             for found in partition.log.records(before[2], watermark):
                 self._agree(name, key, found.offset, (found.key, found.value))
@@ -131,6 +137,15 @@ class ClusterRules:
         if known != content:
             what = f"{_name(key)}, offset {offset}: {who} has {_words(content)}, and there was "
             raise Broken("logs agree", what + _words(known))
+
+    def _appended(self, who: str, key: TopicPartition, partition: Partition, since: int) -> None:
+        for batch in partition.log.batches(max(since, partition.log.log_start)):
+            header = read_header(batch)
+            epoch, offset = header.leader_epoch, header.base_offset
+            known = self._batches.setdefault((key, epoch, offset), header.crc)
+            if known != header.crc:
+                what = f"{who} has another batch of {_name(key)} in epoch {epoch} at offset "
+                raise Broken("one batch an epoch", f"{what}{offset} than there was")
 
     # What clients are told.
 

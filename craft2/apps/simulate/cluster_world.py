@@ -1,8 +1,7 @@
 """Three brokers and their clients in virtual time: they die, are cut off, stand still, and agree.
 
 The brokers are those that `craft2 broker` runs, each on a simulated machine, with the metadata in a
-quorum and every partition on all three. Idempotent producers send with acks=all until they are
-told, a consumer reads whatever there is, a group commits and begins again. After every event the
+XX every event the
 rules of `cluster_rules` are looked at; at the end the checker compares what clients were told.
 
 Faults come until `CALM_MS`. Then they stop, and by `END_MS` everything that was asked has to be
@@ -27,6 +26,7 @@ from craft2.apps.simulate import cluster_clients as clients
 from craft2.apps.simulate import requests
 from craft2.apps.simulate.cluster_clients import BROKERS, OFFSETS_PARTITIONS, PORT, host
 from craft2.apps.simulate.cluster_faults import KINDS, Fault, plan
+from craft2.apps.simulate.cluster_members import take_part
 from craft2.apps.simulate.cluster_rules import ClusterRules
 from craft2.apps.simulate.raft_rules import Broken
 from craft2.checker import Report, check
@@ -35,17 +35,19 @@ from craft2.net import Address
 from craft2.sim.machine import Machine
 from craft2.sim.net import Wires
 from craft2.sim.timeline import Timeline
+from phase2_groups.group_state import GroupLimits
 from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.metadata.quorum import QuorumConfig
 
 CALM_MS, SEND_MS, READ_MS, END_MS = 7_000, 9_000, 10_000, 12_000
-PRODUCERS = 3
+PRODUCERS, MEMBERS = 3, 2
 LATELY = 15  # things that clients were told: so many of the last ones belong to the story
 TOPICS = {
     "segment.index.bytes": "4096",  # a simulated disk keeps what it maps in memory
     "flush.messages": "1",
     "min.insync.replicas": "2",
 }
+LIMITS = GroupLimits(min_session_timeout_ms=100, initial_rebalance_delay_ms=50)
 # What brokers say of each other when faults come; everything else is a mistake.
 _EXPECTED = ("is fenced", "nobody could take over", "were not waited for")
 
@@ -80,12 +82,16 @@ class ClusterWorld:
         self._ids = iter(range(1, 10**6))
         self._brokers: dict[str, Broker] = {}
         self.names = [host(number) for number in BROKERS]
+        self.generations: dict[str, int] = {}
         producers = [f"producer-{n}" for n in range(PRODUCERS)]
+        members = [f"member-{n}" for n in range(MEMBERS)]
+        assignments: dict[int, bytes] = {}
         programs: dict[str, Callable[[Machine], Coroutine[Any, Any, object]]] = {
             **{host(n): partial(self._broker, n) for n in BROKERS},
             **{name: partial(clients.produce, self, name) for name in producers},
             "reader": partial(clients.read, self, "reader"),
             "group": partial(clients.belong, self, "group"),
+            **{name: partial(take_part, self, name, assignments=assignments) for name in members},
             "admin": self._admin,
         }
         self.machines = {
@@ -110,6 +116,7 @@ class ClusterWorld:
             session_ms=1_000,
             heartbeat_ms=100,
             drain_s=1.0,
+            group_limits=LIMITS,
         )
         broker = self._class(
             config,
@@ -274,6 +281,8 @@ class ClusterWorld:
         waiting = [name for name, one in self.machines.items() if not one.done]
         if waiting:
             raise Broken("liveness", f"at {END_MS} ms {', '.join(waiting)} still wait")
+        if len(set(self.generations.values())) != 1 or -1 in self.generations.values():
+            raise Broken("liveness", f"the members of a group are in {self.generations}")
         for key, record in self.rules.newest.items():
             if len(record.isr) < len(BROKERS):
                 what = f"of {key[0]}-{key[1]} only {record.isr} are in sync at {END_MS} ms"
