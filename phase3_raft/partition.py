@@ -32,6 +32,10 @@ from phase3_raft.replication.replicas import Replicas
 from phase3_raft.topic_config import TopicConfig
 
 
+class InvalidTimestamp(LogError):
+    """A record that is later than the broker's clock allows."""
+
+
 class NotLeader(LogError):
     """An append that only the leader may make: one epoch would have two records at one offset."""
 
@@ -61,6 +65,7 @@ class Partition:
         self._watchers: dict[Callable[[], object], None] = {}
         self._waiting: deque[tuple[int, asyncio.Future[ErrorCode]]] = deque()
         self.caught_up: Callable[[], object] = lambda: None  # told when a follower has
+        self.trouble: Callable[[str], object] = lambda words: None  # told what went wrong
         self._seen = self.log.log_start  # the high watermark that watchers were told of
         self._flushing: asyncio.Future[None] | None = None
         self._unflushed = 0  # records since the last sync
@@ -69,6 +74,11 @@ class Partition:
         self._begin(record)
 
     # Its role.
+
+    @property
+    def name(self) -> str:
+        """As people write it."""
+        return f"{self.record.topic}-{self.record.partition}"
 
     @property
     def leads(self) -> bool:
@@ -133,6 +143,7 @@ class Partition:
             result = self.log.append_as_leader(batch, self.record.leader_epoch, now)
         except DiskError as error:
             self._unwritten[read_header(batch).producer_id] = error
+            self.trouble(f"{self.name}: a batch was not written: {error}")
             raise
         except OutOfOrderSequence:
             why = self._unwritten.get(read_header(batch).producer_id)
@@ -150,16 +161,32 @@ class Partition:
                 self._tell_watchers()  # followers may read it already
         return result, now
 
+    def check_timestamp(self, latest: int) -> None:
+        """Whether a producer's records may be as late as that. Raises InvalidTimestamp.
+
+        One that is years ahead would keep its segment for years.
+        """
+        now, ahead = self._clock.now_ms(), "message.timestamp.after.max.ms"
+        if latest > now + self.config.number(ahead) and not self.config.broker_stamps:
+            raise InvalidTimestamp(
+                f"a record of {latest} ms, and the broker's clock says {now} ms",
+                f"set the producer's clock, or the topic's {ahead}",
+            )
+
     def _check_leads(self) -> None:
         record = self.record
         if record.leader != self.replicas.me:
-            what = f"{record.topic}-{record.partition} is led by broker {record.leader}"
+            what = f"{self.name} is led by broker {record.leader}"
             raise NotLeader(f"{what} in epoch {record.leader_epoch}", "send to that one")
 
-    async def replicated(self, offset: int) -> ErrorCode:
-        """Wait until all replicas in sync have what is before `offset`; or why that is not known:
-        this broker leads no more, or too few are in sync."""
-        if self.deleted:
+    async def replicated(self, offset: int, epoch: int) -> ErrorCode:
+        """Wait until all replicas in sync have what was appended before `offset`; or why that is
+        not known: this broker leads no more, or too few are in sync.
+
+        epoch: the leader epoch in which it was appended. Whoever leads again in a later one may
+        have had to cut it off in between.
+        """
+        if self.deleted or not self.leads or self.record.leader_epoch != epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.high_watermark < offset:
             future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()

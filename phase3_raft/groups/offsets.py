@@ -55,7 +55,7 @@ class OffsetsPartition:
         self._write(records)
         if self._partition.must_flush:
             await self._partition.flushed()
-        error = await self._partition.replicated(self._partition.log.end_offset)
+        error = await self._partition.replicated(self._partition.log.end_offset, self._epoch)
         if error or not self.leads:
             raise LogError(f"the commit is not on all replicas: {error.name}", "commit again")
         for key, value in records:

@@ -22,7 +22,7 @@ from phase3_raft.broker import Broker
 from phase3_raft.codec import BadMessage
 from phase3_raft.dispatch import Asked, Piece
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC
-from phase3_raft.partition import NotLeader, Partition
+from phase3_raft.partition import InvalidTimestamp, NotLeader, Partition
 from phase3_raft.produce_messages import Answer, Answers, ProduceRequest, write_reply
 
 
@@ -30,7 +30,7 @@ async def handle(broker: Broker, request: ProduceRequest, asked: Asked) -> list[
     """The reply, when the records are as safe as they were asked to be."""
     answers: Answers = []
     to_flush: dict[Partition, None] = {}
-    to_replicate: list[tuple[Partition, int]] = []  # and up to where
+    to_replicate: list[tuple[Partition, int, int]] = []  # up to where, and the leader epoch
     for topic, batches in request.topics:
         some: list[Answer] = []
         answers.append((topic, some))
@@ -55,7 +55,8 @@ async def handle(broker: Broker, request: ProduceRequest, asked: Asked) -> list[
             if not answer.error and partition.must_flush:
                 to_flush[partition] = None
             if not answer.error and request.acks == -1 and partition.replicas.followers:
-                to_replicate.append((partition, partition.log.end_offset))
+                epoch = partition.record.leader_epoch
+                to_replicate.append((partition, partition.log.end_offset, epoch))
     for partition in to_flush:
         try:
             await partition.flushed()
@@ -81,6 +82,7 @@ def _append(partition: Partition, number: int, records: bytes | None) -> Answer:
             return _error(number, ErrorCode.INVALID_TXN_STATE, words)
         if header.size != len(records):
             raise BadBatch("more than one batch", "send one for each partition")
+        partition.check_timestamp(header.max_timestamp)
         result, stamped = partition.append(records)
     except SequenceError as error:
         return _error(number, error.code, str(error))
@@ -90,6 +92,8 @@ def _append(partition: Partition, number: int, records: bytes | None) -> Answer:
         return _error(number, ErrorCode.CORRUPT_MESSAGE, str(error))
     except BadBatch as error:
         return _error(number, ErrorCode.INVALID_RECORD, str(error))
+    except InvalidTimestamp as error:
+        return _error(number, ErrorCode.INVALID_TIMESTAMP, str(error))
     except NotLeader as error:
         return _error(number, ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error))
     except (LogError, DiskError) as error:
@@ -98,15 +102,15 @@ def _append(partition: Partition, number: int, records: bytes | None) -> Answer:
 
 
 async def _replicated(
-    waiting: list[tuple[Partition, int]], limit_s: float, answers: Answers
+    waiting: list[tuple[Partition, int, int]], limit_s: float, answers: Answers
 ) -> None:
     """Wait until all replicas in sync have what was appended, so long at most."""
     loop = asyncio.get_running_loop()
     end = loop.time() + limit_s
-    for partition, offset in waiting:
+    for partition, offset, epoch in waiting:
         try:
             async with asyncio.timeout_at(end):
-                error = await partition.replicated(offset)
+                error = await partition.replicated(offset, epoch)
         except TimeoutError:
             error = ErrorCode.REQUEST_TIMED_OUT
         if error:

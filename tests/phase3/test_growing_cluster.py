@@ -211,7 +211,10 @@ async def test_a_fetcher_leaves_a_partition_alone_that_was_closed_meanwhile(tmp_
         await fetcher.set({("t", 0): partition})
         partition.close(deleted=True)
         assert not await fetcher._round()
-        assert await partition.replicated(9) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (
+            await partition.replicated(9, partition.record.leader_epoch)
+            == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        )
 
 
 def craft2(*words):

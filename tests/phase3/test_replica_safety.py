@@ -168,3 +168,30 @@ def test_a_group_that_went_elsewhere_does_nothing_more_here():
         assert group.timer.cancelled()
 
     asyncio.run(play())
+
+
+def test_what_was_appended_in_an_earlier_epoch_is_not_acknowledged_in_a_later_one():
+    """A sync takes a moment; the broker may be deposed in it, be cut off, and lead again."""
+    partition = led()
+    partition.append(encode_values([b"a"], timestamps=1))
+    partition.become(ELSEWHERE)
+    gone = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert asyncio.run(partition.replicated(1, epoch=1)) is gone
+    partition.become(BACK)
+    partition.fetched(2, 1)
+    assert asyncio.run(partition.replicated(1, epoch=1)) is gone
+    assert asyncio.run(partition.replicated(1, epoch=3)) is ErrorCode.NONE
+
+
+def test_a_length_that_was_damaged_is_an_error_and_a_line():
+    """Served as it is, a client would wait for the rest of the batch for ever."""
+    partition, said = led(), []
+    partition.trouble = said.append
+    partition.append(encode_values([b"a"], timestamps=1))
+    partition.append(encode_values([b"b"], timestamps=1))
+    active = partition.log._state.active
+    active.file.write_at(8, (2**31 - 1).to_bytes(4))
+    active._recent.clear()
+    found = asked(partition, offset=0, last_epoch=-1)
+    assert found.error == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "t-0 cannot be read at offset 0: the batch at byte 0 of " in said[0]

@@ -64,7 +64,7 @@ def _reads_to_the_end(one, limit):
     return _read(one, limit)
 
 
-async def _replicated_at_once(self, offset):
+async def _replicated_at_once(self, offset, epoch):
     return ErrorCode.NONE
 
 
