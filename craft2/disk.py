@@ -281,14 +281,16 @@ class _RealLock:
     def __init__(self, path: str) -> None:
         self._path = path
         self._held = False
-        self._open()
+        self._fd: int = _CLOSED  # until it is wanted for the first time
 
     def _open(self) -> None:
         with _errors_of("open", self._path):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            self._fd: int = _Descriptor(os.open(self._path, flags, 0o644))
+            self._fd = _Descriptor(os.open(self._path, flags, 0o644))
 
     def acquire(self, *, shared: bool = False, wait: bool = True) -> bool:
+        if self._fd == _CLOSED:
+            self._open()
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         while True:
             try:
@@ -312,7 +314,8 @@ class _RealLock:
 
     def release(self) -> None:
         self._held = False
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        if self._fd != _CLOSED:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def holder(self) -> int | None:
         try:

@@ -63,10 +63,11 @@ class ControlPage:
     """See the module. Holds no lock itself."""
 
     def __init__(self, disk: Disk, path: str) -> None:
-        self._file = disk.open(path, "create")
-        if self._file.size() < PAGE_SIZE:  # written, not a hole: a store must never find no space
-            self._file.write_at(0, bytes(PAGE_SIZE))
-        self._map = self._file.map(PAGE_SIZE)
+        file = disk.open(path, "create")
+        if file.size() < PAGE_SIZE:  # written, not a hole: a store must never find no space
+            file.write_at(0, bytes(PAGE_SIZE))
+        self._map = file.map(PAGE_SIZE)
+        file.close()
         self._view = self._map.view
         self._seen: tuple[bytes, Published | None] = (b"", None)  # both slots, and what they say
         found = self._newest(bytes(self._view[:_DIRTY]))
@@ -148,4 +149,3 @@ class ControlPage:
 
     def close(self) -> None:
         self._map.close()
-        self._file.close()

@@ -18,7 +18,7 @@ from craft2.record_batch import BatchHeader
 from phase1_file_queue.control_page import ControlPage, Published
 from phase1_file_queue.leader_epochs import LeaderEpochs
 from phase1_file_queue.log_batches import Piece
-from phase1_file_queue.log_config import LogConfig, OffsetOutOfRange
+from phase1_file_queue.log_config import CorruptLog, LogConfig, OffsetOutOfRange
 from phase1_file_queue.log_files import CONTROL, EPOCHS, Checkpoint, segment_bases
 from phase1_file_queue.offset_index import MAX_RELATIVE
 from phase1_file_queue.producer_state import (
@@ -192,6 +192,12 @@ class LogState:
             if found is None:
                 continue
             position, header = found
+            if position + header.size > segment.size:
+                raise CorruptLog(
+                    f"the batch at byte {position} of {segment.file.path!r} says that it has "
+                    f"{header.size} bytes, and the segment ends at {segment.size}",
+                    "restore the file from a copy or a replica; craft2 inspect shows the place",
+                )
             limit = segment.size
             if end < segment.next_offset:
                 bound = segment.locate(end)

@@ -41,9 +41,11 @@ class _MappedEntries:
         self.base_offset = base_offset
         self._entry_size = entry_size
         self._grows = max_bytes is not None
+        self._disk, self._path = disk, path
         self._file: File | None = None
         if self._grows or disk.exists(path):
             self._file = disk.open(path, "create" if self._grows else "read")
+        self._is_there = self._file is not None
         self._size = max_bytes or (self._file.size() if self._file else 0)
         self._capacity = self._size // entry_size
         self._map: Map | None = None
@@ -54,9 +56,17 @@ class _MappedEntries:
         self.refresh()
 
     def _remap(self) -> None:
-        if self._size and self._file:
-            self._map = self._file.map(self._size)
+        if self._size and self._is_there:
+            self._map = self._opened().map(self._size)
             self._view = self._map.view
+
+    def rest(self) -> None:
+        """Keep the file open no longer: each use opens it. A map needs a descriptor anyway, and a
+        broker with thousands of partitions has none to spare."""
+        self._file = None
+
+    def _opened(self) -> File:
+        return self._file or self._disk.open(self._path, "write" if self._grows else "read")
 
     @property
     def full(self) -> bool:
@@ -66,20 +76,22 @@ class _MappedEntries:
     def refresh(self) -> None:
         """Count the entries again: another process may have added some."""
         low, high = self.count, self._capacity
-        if low < high and not self._is_used(low):
+        if low == high:
+            return
+        file = self._opened()
+        if not self._is_used(file, low):
             return
         while low < high:
             middle = (low + high) // 2
-            if self._is_used(middle):
+            if self._is_used(file, middle):
                 low = middle + 1
             else:
                 high = middle
         self.count = low
 
-    def _is_used(self, number: int) -> bool:
+    def _is_used(self, file: File, number: int) -> bool:
         # Not through the map: where the file is a hole, a mapped read can need space, as on tmpfs.
-        assert self._file is not None
-        return any(self._file.read_at(number * self._entry_size, self._entry_size))
+        return any(file.read_at(number * self._entry_size, self._entry_size))
 
     def _offset(self, number: int) -> int:
         """The offset in entry `number`."""
@@ -96,8 +108,8 @@ class _MappedEntries:
         end = start + self._entry_size
         if end > self._written:
             page_end = min(-(-end // _PAGE) * _PAGE, self._size)
-            assert self._file is not None
-            self._file.write_at(start, bytes(page_end - start))  # nothing is behind the last entry
+            zeros = bytes(page_end - start)  # nothing is behind the last entry
+            self._opened().write_at(start, zeros)
             self._written = page_end
         self._view[start:end] = entry
         self.count += 1
@@ -109,14 +121,15 @@ class _MappedEntries:
         """
         self.close()
         self._written = 0
-        if self._grows and self._file:
-            self._file.truncate(self.count * self._entry_size)
+        if self._grows:
+            self._opened().truncate(self.count * self._entry_size)
 
     def recover(self, offset: int) -> None:
         """After a crash: keep the entries before `offset`, which were synced, and nothing else."""
         self.count = 0
         last = self.base_offset - 1
-        while self.count < self._capacity and self._is_used(self.count):
+        file = self._opened() if self._capacity else None
+        while file and self.count < self._capacity and self._is_used(file, self.count):
             entry = self._offset(self.count)
             if not last < entry < offset:
                 break
@@ -135,8 +148,8 @@ class _MappedEntries:
 
     def sync(self) -> None:
         """Make the entries durable."""
-        if self._file:
-            self._file.sync()
+        if self._is_there:
+            self._opened().sync()
 
     def close(self) -> None:
         """Unmap. The file itself closes when nothing refers to it any more."""

@@ -71,6 +71,11 @@ class Segment:
         room = config.max_index_bytes if grows else None
         self.offset_index = OffsetIndex(disk, self._path(".index"), base_offset, room)
         self.time_index = TimeIndex(disk, self._path(".timeindex"), base_offset, room)
+        if (
+            config.access == "exclusive"
+        ):  # else other processes' entries are looked for all the time
+            self.offset_index.rest()
+            self.time_index.rest()
         self.size = 0
         self.next_offset = base_offset
         self.max_timestamp = -1

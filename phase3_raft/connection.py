@@ -50,6 +50,11 @@ class Frames:
         self._pieces: list[bytes] = []
         self._have = 0
 
+    @property
+    def unfinished(self) -> int:
+        """How many bytes wait for the rest of their frame."""
+        return self._have
+
     # EXERCISE 20.1 put requests together
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that are complete now, each without its four bytes of size.

@@ -96,7 +96,7 @@ class Partitions:
         except (LogError, DiskError) as error:
             self._trouble(f"{key[0]}-{key[1]} cannot be opened: {error}")
             return ErrorCode.KAFKA_STORAGE_ERROR
-        found.caught_up = self._caught_up
+        found.caught_up, found.trouble = self._caught_up, self._trouble
         self._open[key] = found
         return found
 

@@ -23,6 +23,7 @@ from phase3_raft.dispatch import Dispatch, Piece
 _READ_BYTES = 256 * 1024
 _WRITE_BYTES = 1024 * 1024  # of a file at a time, then the client has to take them
 _REPLIES_BYTES = 64 * 1024  # of replies together, then too
+_UNFINISHED_BYTES = 256 * 1024**2  # of requests that have only come in part, all together
 
 
 class _Connection:
@@ -91,6 +92,7 @@ class Server:
         self._listener: Listener | None = None
         self._connections: dict[_Connection, None] = {}
         self._ending: asyncio.Event | None = None
+        self._unfinished, self._most_unfinished = 0, max(_UNFINISHED_BYTES, 2 * max_request_bytes)
 
     @property
     def connections(self) -> int:
@@ -149,9 +151,18 @@ class Server:
         frames, outbox = Frames(self._max_request_bytes), _Outbox(writer)
         connection = _Connection(writer, self._clock.monotonic())
         self._connections[connection] = None
+        held = 0
         try:
             while data := await reader.read(_READ_BYTES):
-                for frame in frames.feed(data):
+                complete = frames.feed(data)
+                self._unfinished += frames.unfinished - held
+                held = frames.unfinished
+                if self._unfinished > self._most_unfinished:
+                    raise BadMessage(
+                        f"{self._unfinished} bytes of requests that have only come in part",
+                        "send requests whole, or smaller ones",
+                    )
+                for frame in complete:
                     if self._ending is not None:
                         return
                     connection.answering = not self._dispatch.waits(frame)
@@ -169,6 +180,7 @@ class Server:
             pass  # they have hung up
         finally:
             del self._connections[connection]
+            self._unfinished -= held
             writer.close()
             if self._ending is not None:
                 self._ending.set()

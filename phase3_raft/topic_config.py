@@ -96,6 +96,11 @@ SETTINGS = {
         ),
         Setting("max.message.bytes", "1048588", "the largest batch", most=_MAX_INT32),
         Setting(
+            "message.timestamp.after.max.ms",
+            "3600000",
+            "a record may be so far ahead of the broker's clock (KIP-1030)",
+        ),
+        Setting(
             "message.timestamp.type",
             "CreateTime",
             "whose clock stamps records: the producer's, or the broker's when it appends",

@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from craft2.apps.broker_log import BrokerLog, say
 from craft2.net import Address, raise_file_limit
 from phase3_raft.broker import Broker, BrokerConfig
 
@@ -43,7 +44,8 @@ async def _run(config: BrokerConfig, metrics: Address | None, with_stdin: bool) 
         loop.add_signal_handler(number, ending.set)
     if with_stdin:
         loop.add_reader(sys.stdin.fileno(), _end_with_stdin, ending)
-    async with Broker(config, trouble=_say) as broker:
+    log = BrokerLog()
+    async with Broker(config, trouble=log) as broker:
         with _metrics(broker, metrics):
             failed = asyncio.ensure_future(broker.failed())
             failed.add_done_callback(lambda _: ending.set())
@@ -52,8 +54,9 @@ async def _run(config: BrokerConfig, metrics: Address | None, with_stdin: bool) 
                 if not ending.is_set():
                     print(f"ready {broker.address}", flush=True)
                 await ending.wait()
+            log.tell_left_out()
             if failed.done():
-                _say(failed.result())
+                say(failed.result())
                 raise SystemExit(1)
             failed.cancel()
 
@@ -106,10 +109,6 @@ def _metrics(broker: Broker, address: Address | None) -> Iterator[None]:
         yield
     finally:
         end()
-
-
-def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
 
 
 def _end_with_stdin(ending: asyncio.Event) -> None:

@@ -78,7 +78,7 @@ def broker(
         typer.Option(
             envvar="CRAFT2_PARTITIONS",
             min=1,
-            help="Of a topic that nobody said otherwise about.",
+            help="Partitions of a new topic, unless its maker names a number.",
         ),
     ] = 1,
     replicas: Annotated[
@@ -86,12 +86,15 @@ def broker(
         typer.Option(
             envvar="CRAFT2_REPLICAS",
             min=1,
-            help="Of a topic that nobody said otherwise about, if there are so many brokers.",
+            help="Replicas of a new topic, unless its maker names a number; no more than brokers.",
         ),
     ] = 1,
     topic_default: Annotated[
         list[str] | None,
-        typer.Option(help="name=value: a setting of topics that have none of their own."),
+        typer.Option(
+            help="name=value, such as retention.ms=60000: a default for topics; repeat it. "
+            "In broker.yaml: a list of them."
+        ),
     ] = None,
     cluster: Annotated[
         str, typer.Option(envvar="CRAFT2_CLUSTER", help="The name of the cluster.")
@@ -122,7 +125,9 @@ def broker(
     session_ms: Annotated[
         int,
         typer.Option(
-            envvar="CRAFT2_SESSION_MS", min=100, help="Fence a broker that is silent for so long."
+            envvar="CRAFT2_SESSION_MS",
+            min=100,
+            help="Fence a broker that sent no heartbeat for so many ms.",
         ),
     ] = 2_000,
     max_lag_ms: Annotated[
@@ -130,7 +135,7 @@ def broker(
         typer.Option(
             envvar="CRAFT2_MAX_LAG_MS",
             min=100,
-            help="A replica that is behind for so long is not in sync.",
+            help="A replica that has not caught up for so many ms leaves the ISR.",
         ),
     ] = 10_000,
     leader_rebalance_s: Annotated[
@@ -138,7 +143,7 @@ def broker(
         typer.Option(
             envvar="CRAFT2_LEADER_REBALANCE_S",
             min=0.1,
-            help="So often the first replica of each partition leads again, if it can.",
+            help="Every so many s the first replica of each partition leads again, if it can.",
         ),
     ] = 300.0,
     auto_create: Annotated[
@@ -151,7 +156,9 @@ def broker(
     max_connections: Annotated[
         int,
         typer.Option(
-            envvar="CRAFT2_MAX_CONNECTIONS", min=1, help="One more is hung up on at once."
+            envvar="CRAFT2_MAX_CONNECTIONS",
+            min=1,
+            help="Connections at most; a new one beyond that is closed at once.",
         ),
     ] = 10_000,
     group_initial_rebalance_delay_ms: Annotated[
@@ -159,13 +166,15 @@ def broker(
         typer.Option(
             envvar="CRAFT2_GROUP_INITIAL_REBALANCE_DELAY_MS",
             min=0,
-            help="A new group waits so long for more members before it shares out.",
+            help="A new group waits so many ms for more members before it assigns partitions.",
         ),
     ] = 3_000,
     retention_check_s: Annotated[
         float,
         typer.Option(
-            envvar="CRAFT2_RETENTION_CHECK_S", min=0.01, help="Look for old segments so often."
+            envvar="CRAFT2_RETENTION_CHECK_S",
+            min=0.01,
+            help="Look for segments to delete every so many seconds.",
         ),
     ] = 300.0,
     metrics_port: Annotated[

@@ -181,7 +181,8 @@ def read(one: Wanted, limit: int) -> Found:
         records = partition.read(one.offset, limit, follower=one.follower >= 0)
     except OffsetOutOfRange:  # retention was quicker
         return Found(ErrorCode.OFFSET_OUT_OF_RANGE)
-    except (LogError, DiskError):
+    except (LogError, DiskError) as error:
+        partition.trouble(f"{partition.name} cannot be read at offset {one.offset}: {error}")
         return Found(ErrorCode.KAFKA_STORAGE_ERROR)
     return Found(ErrorCode.NONE, watermark, start, records)
 

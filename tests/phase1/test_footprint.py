@@ -1,7 +1,13 @@
 """What the queue and the log need: few imports, little memory, whatever passes through."""
 
+import os
 import subprocess
 import sys
+
+import pytest
+
+from craft2.record_batch import encode_values
+from phase1_file_queue.partition_log import PartitionLog
 
 RUN = """
 import sys, tempfile, threading
@@ -36,8 +42,6 @@ print(" ".join(sorted(heavy)) or "none", peak // 1024)
 
 def test_no_heavy_import_and_under_100_mb(tmp_path):
     if not sys.platform.startswith("linux"):
-        import pytest
-
         pytest.skip("reads the peak memory from /proc, which only Linux has")
     done = subprocess.run(
         [sys.executable, "-c", RUN, str(tmp_path)], capture_output=True, text=True, check=True
@@ -45,3 +49,14 @@ def test_no_heavy_import_and_under_100_mb(tmp_path):
     heavy, peak_mb = done.stdout.split()
     assert heavy == "none"
     assert int(peak_mb) < 100
+
+
+def test_an_open_log_takes_six_file_descriptors(tmp_path):
+    """The segment, three maps, two locks: a broker with 2,000 partitions has to live with it."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("counts descriptors in /proc, which only Linux has")
+    before = len(os.listdir("/proc/self/fd"))
+    with PartitionLog(tmp_path / "t-0") as log:
+        log.append_as_leader(encode_values([b"x"]), 0)
+        assert len(os.listdir("/proc/self/fd")) - before <= 6
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -236,7 +236,9 @@ def test_ten_thousand_connections_are_served_and_more_are_hung_up_on(many_files)
 def test_a_full_disk_is_an_error_and_loses_nothing():
     async def work():
         disk = FaultyDisk()
-        broker = Broker(BrokerConfig("/data", listen=Address("127.0.0.1", 0)), disk=disk)
+        said = []
+        config = BrokerConfig("/data", listen=Address("127.0.0.1", 0))
+        broker = Broker(config, disk=disk, trouble=said.append)
         make_topic(broker, "t", 1)
         dispatch = Dispatch(broker, APIS)
 
@@ -247,9 +249,56 @@ def test_a_full_disk_is_an_error_and_loses_nothing():
 
         assert (await send()).error_code == 0
         disk.capacity = sum(map(len, disk.tree().values())) + 500
+        assert not said
         assert (await send()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "t-0: a batch was not written: " in said[0]
+        assert "Fix: free some space" in said[0]
         disk.capacity = None
         again = Broker(BrokerConfig("/data"), disk=disk.kill())
         assert again.partition("t", 0).log.end_offset == 1
+
+    asyncio.run(work())
+
+
+def test_requests_that_come_only_in_part_have_a_limit_together(tmp_path):
+    async def work():
+        said = []
+        config = BrokerConfig(str(tmp_path), listen=Address("127.0.0.1", 0))
+        async with Broker(config, trouble=said.append) as broker:
+            broker.server._most_unfinished = 1_000
+            opened = [await asyncio.open_connection(*broker.address) for _ in range(2)]
+            for _, writer in opened:
+                writer.write(struct.pack(">i", 800) + bytes(600))
+                await asyncio.sleep(0)
+            done, _ = await asyncio.wait(
+                [asyncio.ensure_future(reader.read(1)) for reader, _ in opened],
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            assert [one.result() for one in done] == [b""]
+            assert "1208 bytes of requests that have only come in part" in said[0]
+            assert broker.server._unfinished == 604
+            for _, writer in opened:
+                writer.close()
+
+    asyncio.run(work())
+
+
+def test_a_record_from_the_future_is_refused():
+    async def work():
+        broker = Broker(BrokerConfig("/data"), disk=FaultyDisk())
+        make_topic(broker, "t", 1)
+        make_topic(broker, "stamped", 1, {"message.timestamp.type": "LogAppendTime"})
+        dispatch = Dispatch(broker, APIS)
+
+        async def error(topic, ahead_ms):
+            batch = encode_values([b"x"], timestamps=broker.clock.now_ms() + ahead_ms)
+            pieces = await dispatch.answer(produce(topic, batch)[4:], "/x")
+            reply = schemas.decode("produce", 7, b"".join(pieces), 8, latest=7, kind="response")
+            return reply.responses[0].partition_responses[0].error_code
+
+        hour_ms = 3_600_000
+        assert await error("t", hour_ms // 2) == ErrorCode.NONE
+        assert await error("t", 2 * hour_ms) == ErrorCode.INVALID_TIMESTAMP
+        assert await error("stamped", 2 * hour_ms) == ErrorCode.NONE
 
     asyncio.run(work())

@@ -1,0 +1,53 @@
+"""What a broker says to the people who run it: lines on standard error, and not a thousand alike.
+
+>>> log = BrokerLog(print, now=lambda: 0.0)
+>>> for number in range(7):
+...     log(f"t-{number}: a batch was not written")
+t-0: a batch was not written
+t-1: a batch was not written
+t-2: a batch was not written
+t-3: a batch was not written
+t-4: a batch was not written
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+
+LINES, WINDOW_S = 5, 10.0  # lines that differ in numbers alone: so many, in so long a time
+
+
+def say(words: str) -> None:
+    """A line on standard error."""
+    print(words, file=sys.stderr, flush=True)
+
+
+class BrokerLog:
+    """Says what it is called with, up to LINES alike within WINDOW_S; what was left out is counted,
+    and told with the first line after that."""
+
+    def __init__(
+        self, say: Callable[[str], object] = say, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._say, self._now = say, now
+        self._began_s, self._counts = 0.0, dict[str, int]()
+
+    def __call__(self, words: str) -> None:
+        """One line."""
+        if self._now() - self._began_s > WINDOW_S:
+            self.tell_left_out()
+            self._began_s = self._now()
+        kind = re.sub(r"\d+", "#", words)
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        if self._counts[kind] <= LINES:
+            self._say(words)
+
+    def tell_left_out(self) -> None:
+        """How many lines there would have been."""
+        for kind, count in self._counts.items():
+            if count > LINES:
+                self._say(f"{kind} ({count - LINES} more like it)")
+        self._counts.clear()
