@@ -41,7 +41,7 @@ def test_the_trace_of_the_exercise_shows_the_mistake_and_then_the_damage(capsys)
     failed_cluster_seed()
     told = capsys.readouterr().out.splitlines()
     assert len(told) == len(STORED.timeline)
-    assert told[LINE - 1].split() == "17. 2,977 ms reader reads 2:96 at t-0, 149".split()
+    assert told[LINE - 1] == " 17.  2,977 ms  reader      reads 2:96 at t-0, 149"
     watermarks = [line for line in told[: LINE - 1] if "high watermark" in line]
     assert watermarks[-1].endswith("broker 1    high watermark of t-0 is 149")
     assert "there was '2:96'" in told[-1]

@@ -106,11 +106,11 @@ EXERCISE = Exercise(
     check=check,
     explanation=(
         "The high watermark is 149, so 148 is the last offset that a consumer may have. Broker 1, "
-        "cut off, takes 2:96 at 149, which is right: it may still reach the others. But it shows it "
-        "to the reader. A second later broker 3 leads, without 2:96, which nobody was promised, and "
-        "gives 149 to 0:87. The rule breaks a second and a half after the mistake, at a broker that "
-        "has done nothing wrong. Had 2:96 not been read, its loss would be none: its producer had "
-        "no answer, and sends it again."
+        "cut off, takes 2:96 at 149, which is right: it may still reach the others. But it shows "
+        "it to the reader. A second later broker 3 leads, without 2:96, which nobody was promised, "
+        "and gives 149 to 0:87. The rule breaks a second and a half after the mistake, at a broker "
+        "that has done nothing wrong. Had 2:96 not been read, its loss would be none: its producer "
+        "had no answer, and sends it again."
     ),
     wrong={
         "where it shows": "return Diagnosis(28, 3, Promise.WATERMARK)",
