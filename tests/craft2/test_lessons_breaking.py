@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
+import msgspec
 import pytest
 
 from craft2.apps.lessons.breaking import (
@@ -64,8 +65,26 @@ def test_a_film_has_what_brokers_suffer_and_who_leads():
     assert "logs agree is broken" in film(STORED).html
 
 
-def test_a_close_up_is_of_the_same_run_and_has_every_append():
-    run = first_broken("epoch-kept")
+def test_what_was_before_the_first_fault_is_cut_off():
+    run = msgspec.structs.replace(
+        STORED,
+        timeline=[
+            (100, "controller", "broker 3 leads t-0 in epoch 0; 3 in sync"),
+            (200, "controller", "broker 2 leads t-0 in epoch 1; 2 in sync"),
+            *STORED.timeline,
+        ],
+    )
+    found = lanes(run)
+    assert found.begin_s == pytest.approx(1.835)
+    owners = [(span.owner, span.start_s) for span in found.lanes["t-0"]]
+    assert owners[0] == ("broker 2", found.begin_s)
+    assert [owner for owner, _ in owners] == ["broker 2", "broker 1", "broker 3"]
+    assert {mark.label for mark in found.marks} == {"fault", "1", "2", "logs agree"}
+
+
+@pytest.mark.parametrize("bug", ["epoch-kept", "unclean"])  # in the second one logs are cut
+def test_a_close_up_is_of_the_same_run_and_has_every_append(bug):
+    run = first_broken(bug)
     found = close_up(run)
     assert found[-1] == run.timeline[-1]
     partition = next(name for name in ("t-0", "t-1") if name in run.what)

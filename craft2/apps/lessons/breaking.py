@@ -106,7 +106,8 @@ def _told(
     partition, _, watermark, end = now
     if key[0] == TOPIC:
         who, name = f"broker {number}", f"{key[0]}-{key[1]}"
-        for one in partition.log.records(before[3], end):
+        begin = max(before[3], partition.log.log_start)
+        for one in partition.log.records(begin, end) if end > begin else ():  # else it was cut
             self._say(who, f"appends {(one.value or b'').decode()} to {name}, at {one.offset}")
         if watermark > before[2]:
             self._say(who, f"high watermark of {name} is {watermark}")
