@@ -6,7 +6,7 @@
         measure_reading(bench)
     print_table(bench.rows)
 
-A client sends a message of 100 bytes, waits for what it was promised, and sends the next. One client
+A client sends a message of 100 bytes, waits for what was promised, and sends the next. One client
 alone tells how long a guarantee takes; many at once how many messages get through, since what waits
 together is often paid for together.
 """
