@@ -32,7 +32,7 @@ def costs_of_guarantees(rows: Any, kinds: Mapping[str, str], title: str) -> Char
     chart = Chart(figsize=(_WIDTH, _REST + _LINE * len(names)), dpi=DPI, layout=layout)
     left, right = chart.subplots(1, 2, sharey=True, width_ratios=(1.25, 1))
     style_axes(left, "", f"messages a second, {most} clients", "")
-    style_axes(right, "", f"ms until it holds, {least} client: p50 to p99", "")
+    style_axes(right, "", f"ms for {least} client, p50 to p99", "")
     chart.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     for place, name in enumerate(names):
         colour, rate = colours[kinds[name]], crowd[name]["messages_per_s"]
