@@ -103,11 +103,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         if self._paused is not None:
             self._paused.append(handle)
             return
+        outer = asyncio._get_running_loop()  # a notebook's cell runs within one
         asyncio._set_running_loop(self)
         try:
             handle._run()
         finally:
-            asyncio._set_running_loop(None)
+            asyncio._set_running_loop(outer)
         if not self.dead:
             self._after()
 
@@ -156,11 +157,12 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def call(self, function: Callable[[*Args], Any], *args: *Args) -> Any:
         """What `function(*args)` returns when this loop is the one that runs."""
+        outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:
             return function(*args)
         finally:
-            asyncio._set_running_loop(None)
+            asyncio._set_running_loop(outer)
 
     def is_running(self) -> bool:
         return not self.dead

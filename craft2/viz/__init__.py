@@ -1,6 +1,7 @@
 """Pictures of measurements and events, one function each, each a matplotlib figure."""
 
 from craft2.viz.consumers import throughput_by_consumers
+from craft2.viz.costs import costs_of_guarantees
 from craft2.viz.gaps import rates_with_gaps
 from craft2.viz.growth import rates_by_growth
 from craft2.viz.lanes import Lanes, Mark, Span, lanes_of_group
@@ -23,6 +24,7 @@ __all__ = [
     "Span",
     "batches_and_latency",
     "bytes_by_batch_size",
+    "costs_of_guarantees",
     "lag_over_time",
     "lane_timeline",
     "lanes_of_group",

@@ -89,6 +89,17 @@ def test_a_clock_that_is_fast_ends_a_sleep_early():
     assert task.done()
 
 
+def test_it_may_run_within_another_loop_as_in_a_notebooks_cell():
+    async def cell():
+        timeline = Timeline()
+        SimLoop(timeline, "m").create_task(asyncio.sleep(1))
+        timeline.run(2_000)
+        return asyncio.get_running_loop()
+
+    with asyncio.Runner() as runner:
+        assert runner.run(cell()) is runner.get_loop()
+
+
 def test_who_is_paused_does_everything_later(bench):
     ran = []
     loop = bench.loops["a"]

@@ -312,12 +312,12 @@ def waiting_client(bootstrap: str, name: str, records: int) -> Callable[[], None
     return send
 
 
-def produce_frame(name: str, records: int, size_bytes: int) -> bytes:
-    """A whole request with one batch for partition 0 of a topic."""
+def produce_frame(name: str, records: int, size_bytes: int, acks: int = 1) -> bytes:
+    """A whole request with one batch for partition 0 of a topic. acks: -1 is all."""
     batch = encode_values(list(itertools.islice(itertools.cycle(values(size_bytes)), records)))
     fields = {
         "transactional_id": None,
-        "acks": 1,
+        "acks": acks,
         "timeout": 10_000,
         "topic_data": [{"name": name, "partition_data": [{"index": 0, "records": batch}]}],
     }

@@ -97,4 +97,6 @@ def _draw_rates(axes: Axes, timeline: Timeline) -> None:
             linewidth=1.3,
             label=name,
         )
+    most = max((counts[second] for _, counts, _ in lines for second in seconds), default=0)
+    axes.set_ylim(top=1.3 * max(1, most))  # the legend has a place above all of it
     axes.legend(frameon=False, fontsize=9, labelcolor=GREY, loc="upper right", ncols=2)

@@ -8,6 +8,7 @@ from craft2.course.exercises import (
     append_check,
     atomic_publish,
     even_assignment,
+    failed_cluster_seed,
     failed_seed,
     grant_a_vote,
     group_commit,
@@ -56,6 +57,7 @@ EXERCISES: dict[str, Exercise] = {
         failed_seed,
         high_watermark,
         truncate_by_epoch,
+        failed_cluster_seed,
     )
 }
 
