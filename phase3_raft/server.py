@@ -22,6 +22,7 @@ from phase3_raft.dispatch import Dispatch, Piece
 
 _READ_BYTES = 256 * 1024
 _WRITE_BYTES = 1024 * 1024  # of a file at a time, then the client has to take them
+_TURN = 64  # requests of one connection, then it is others' turn: heartbeats must not starve
 _REPLIES_BYTES = 64 * 1024  # of replies together, then too
 _UNFINISHED_BYTES = 256 * 1024**2  # of requests that have only come in part, all together
 
@@ -162,7 +163,7 @@ class Server:
                         f"{self._unfinished} bytes of requests that have only come in part",
                         "send requests whole, or smaller ones",
                     )
-                for frame in complete:
+                for number, frame in enumerate(complete, 1):
                     if self._ending is not None:
                         return
                     connection.answering = not self._dispatch.waits(frame)
@@ -170,6 +171,8 @@ class Server:
                     if reply is not None:
                         await _write(outbox, reply)
                     connection.answering = False
+                    if number % _TURN == 0:
+                        await asyncio.sleep(0)
                 await outbox.drain()
                 if self._ending is not None:
                     return
