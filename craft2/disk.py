@@ -281,7 +281,8 @@ class _RealLock:
     def __init__(self, path: str) -> None:
         self._path = path
         self._held = False
-        self._fd: int = _CLOSED  # until it is wanted for the first time
+        self._open()
+        self._fd: int = _CLOSED  # until it is wanted: most locks are hardly ever taken
 
     def _open(self) -> None:
         with _errors_of("open", self._path):
