@@ -78,5 +78,10 @@ def test_the_chart_shows_what_was_measured_and_where(tmp_path, monkeypatch):
 
 def test_the_readme_shows_small_pictures_that_are_there():
     shown = re.findall(r'src="(docs/[^"]+)"', (ROOT / "README.md").read_text())
-    assert shown == ["docs/notebook.png", "docs/throughput.png", "docs/consumers.png", "docs/broker.png"]
+    assert shown == [
+        "docs/notebook.png",
+        "docs/throughput.png",
+        "docs/consumers.png",
+        "docs/broker.png",
+    ]
     assert all((ROOT / path).stat().st_size < 300_000 for path in shown)
