@@ -88,40 +88,35 @@ def deal(names: Sequence[str], chance: random.Random) -> Iterator[str]:
         yield from chance.sample(names, len(names))
 
 
+def _killed(world: World, numbers: Sequence[int], said: str) -> Iterator[str]:
+    with world.timeline.struck("kill -9", *numbers):
+        world.brokers.kill(*numbers)
+        yield f"kill -9 of {said}"
+        world.brokers.start(*numbers)
+
+
 @_fault("kill", "kill -9 of one broker")
 def _kill(world: World) -> Iterator[str]:
     [number] = world.some(1)
-    with world.timeline.struck("kill -9", number):
-        world.brokers.kill(number)
-        yield f"kill -9 of broker {number}"
-        world.brokers.start(number)
+    yield from _killed(world, [number], f"broker {number}")
 
 
 @_fault("kill-leader", "kill -9 of a partition's leader")
 def _kill_leader(world: World) -> Iterator[str]:
     partition, number = world.leader()
-    with world.timeline.struck("kill -9", number):
-        world.brokers.kill(number)
-        yield f"kill -9 of broker {number}, which led partition {partition}"
-        world.brokers.start(number)
+    yield from _killed(world, [number], f"broker {number}, which led partition {partition}")
 
 
 @_fault("kill-controller", "kill -9 of the controller")
 def _kill_controller(world: World) -> Iterator[str]:
     found = world.watcher.controller
     number = found if found in world.brokers.numbers else world.some(1)[0]
-    with world.timeline.struck("kill -9", number):
-        world.brokers.kill(number)
-        yield f"kill -9 of broker {number}, the controller"
-        world.brokers.start(number)
+    yield from _killed(world, [number], f"broker {number}, the controller")
 
 
 @_fault("kill-all", "kill -9 of all brokers at once")
 def _kill_all(world: World) -> Iterator[str]:
-    with world.timeline.struck("kill -9", *world.brokers.numbers):
-        world.brokers.kill(*world.brokers.numbers)
-        yield "kill -9 of all brokers at once"
-        world.brokers.start(*world.brokers.numbers)
+    yield from _killed(world, world.brokers.numbers, "all brokers at once")
 
 
 @_fault("pause", "SIGSTOP, which is a broker that hangs, and SIGCONT")
