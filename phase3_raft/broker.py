@@ -29,6 +29,7 @@ from craft2.net import Address, Net, RealNet
 from craft2.tasks import Tasks
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_state import GroupLimits
+from phase3_raft.fetch_sessions import FetchSessions
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC, Coordinator, partition_of
 from phase3_raft.groups.offsets import OffsetsPartition
 from phase3_raft.metadata import topic_changes
@@ -167,6 +168,9 @@ class Broker:
             new_id,
             default_partitions=config.default_partitions,
             default_replicas=config.default_replicas,
+        )
+        self.fetch_sessions = FetchSessions(
+            self.partition, lambda: int(self.clock.monotonic() * 1000), chance
         )
         self._producer_ids = range(0)
         apis = APIS if config.quorum is None else [*APIS, *OF_CLUSTERS, *BETWEEN_BROKERS]

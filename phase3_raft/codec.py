@@ -110,6 +110,17 @@ def write_compact_length(out: bytearray, length: int) -> None:
     write_varint(out, length + 1)
 
 
+def read_count(data: bytes, at: int, *, compact: bool) -> tuple[int, int]:
+    """How many values a list has, which cannot be more than bytes are left. Raises BadMessage."""
+    count, at = (read_compact_length if compact else read_int32)(data, at)
+    if not 0 <= count <= len(data) - at:
+        raise BadMessage(
+            f"{count} values in a list, before byte {at} of {len(data)}",
+            "see whether the sender speaks this version of the message",
+        )
+    return count, at
+
+
 def pieces(read_length: Read, write_length: Write) -> tuple[Read, Write, Read, Write]:
     """How bytes, and strings, with such a length are read and written; each may be None."""
 

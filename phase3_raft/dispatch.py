@@ -1,7 +1,8 @@
 """Which handler answers which request: the table of the APIs, by key and version.
 
 A reply is a list of pieces, bytes or slices of files, so that records go from a segment to a socket
-without being put together first.
+without being put together first. One that has to wait for others, as that of a producer for the
+replicas, may come `Later`: meanwhile the same client's next requests are begun.
 
 The one API that is different is ApiVersions, since it is asked before a client knows anything: the
 head of its reply never has tagged fields, and a version that we do not know is answered in the
@@ -11,11 +12,12 @@ oldest one, with an error and the versions that we do know (KIP-511).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from craft2.disk import FileSlice
+from craft2.tasks import Tasks
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft import schemas
 from phase3_raft.codec import BadMessage, skip_tagged_fields
@@ -30,6 +32,14 @@ BEGIN_S = 5.0  # a client waits so long for a broker that has just begun
 DECIDE_S, PAUSE_S = 5.0, 0.05  # a client waits so long for a controller; it is looked for so often
 Piece: TypeAlias = bytes | FileSlice
 Body: TypeAlias = "schemas.Fields | list[Piece] | None"
+Reply: TypeAlias = "list[Piece] | None"  # with its head; None: there is none
+
+
+class Later(NamedTuple):
+    """A body that comes when `rest` is done. What the request changes here has been changed: the
+    requests that follow it on its connection need not wait."""
+
+    rest: Coroutine[Any, Any, Body]
 
 
 class Asked(NamedTuple):
@@ -44,14 +54,15 @@ class Api(NamedTuple):
     """An API that is served: versions `first` to `last`.
 
     name: as `kio` calls it. handle: called with the broker, the request and who asks; returns the
-    reply's fields, or its body in pieces, or None for no reply; or a coroutine that does.
+    reply's fields, or its body in pieces, or None for no reply, or it comes `Later`; or a coroutine
+    that does.
     """
 
     key: int
     name: str
     first: int
     last: int
-    handle: Callable[[Broker, Any, Asked], Body | Awaitable[Body]]
+    handle: Callable[[Broker, Any, Asked], Body | Later | Awaitable[Body | Later]]
     advertised_first: int | None = None  # if not `first`
     read: Callable[[int, bytes, int], Any] | None = None  # version, frame, start; else `schemas`
     waits: bool = False  # the reply may come much later, and a client can do without it
@@ -67,6 +78,7 @@ class Dispatch:
         self._apis = {api.key: api for api in apis}
         self._begins = broker.config.quorum is not None
         self._now = broker.clock.monotonic
+        self._later = Tasks()
         self.meters = {api.name: Meter() for api in apis}
 
     def waits(self, frame: bytes) -> bool:
@@ -74,8 +86,13 @@ class Dispatch:
         api = self._apis.get(int.from_bytes(frame[:2]))
         return api is not None and api.waits
 
-    async def answer(self, frame: bytes, host: str) -> list[Piece] | None:
+    async def answer(self, frame: bytes, host: str) -> Reply:
         """The reply to a request, with its head; None: there is none. Raises BadMessage."""
+        reply = await self.begin(frame, host)
+        return await reply if isinstance(reply, asyncio.Task) else reply
+
+    async def begin(self, frame: bytes, host: str) -> Reply | asyncio.Task[Reply]:
+        """The same; but a reply that comes `Later` is a task."""
         header = read_header(frame)
         api = self._apis.get(header.api_key)
         if api is None or not api.first <= header.version <= api.last:
@@ -87,18 +104,37 @@ class Dispatch:
             return self._unknown_version(header.correlation_id)
         if self._begins and not api.at_once:
             await self._begun()
-        began, meter = self._now(), self.meters[api.name]
+        began = self._now()
         try:
             if api.decides:
                 reply = await self._decided(api, header, frame, host)
             else:
-                reply = await self._reply(api, header, frame, host)
+                body = await self._body(api, header, frame, host)
+                if isinstance(body, Later):
+                    rest = self._complete(api, header, body.rest, began, len(frame))
+                    return self._later.spawn(rest)
+                reply = self._whole(api, header, body)
         except Exception:
-            meter.failed += 1
+            self.meters[api.name].failed += 1
             raise
-        sent = sum(map(_size, reply)) if reply is not None else 0
-        meter.observe(self._now() - began, received=len(frame), sent=sent)
+        self._observe(api, began, len(frame), reply)
         return reply
+
+    async def _complete(
+        self, api: Api, header: Header, rest: Awaitable[Body], began: float, received: int
+    ) -> Reply:
+        """The reply that comes later."""
+        try:
+            reply = self._whole(api, header, await rest)
+        except Exception:
+            self.meters[api.name].failed += 1
+            raise
+        self._observe(api, began, received, reply)
+        return reply
+
+    def _observe(self, api: Api, began: float, received: int, reply: Reply) -> None:
+        sent = sum(map(_size, reply)) if reply is not None else 0
+        self.meters[api.name].observe(self._now() - began, received=received, sent=sent)
 
     async def _begun(self) -> None:
         """Wait until this broker is one of its cluster, so long at most; then raises
@@ -114,9 +150,7 @@ class Dispatch:
             raise ConnectionAbortedError("not one of the cluster yet") from error
         self._begins = False
 
-    async def _decided(
-        self, api: Api, header: Header, frame: bytes, host: str
-    ) -> list[Piece] | None:
+    async def _decided(self, api: Api, header: Header, frame: bytes, host: str) -> Reply:
         """The controller's reply. While there is none, or another one is elected, the client waits
         for it, so long at most: it needs to know nothing of controllers (KIP-590)."""
         until = self._now() + DECIDE_S
@@ -131,7 +165,7 @@ class Dispatch:
                 return reply if reply is not None else await self._reply(api, header, frame, host)
             await asyncio.sleep(PAUSE_S)
 
-    async def _passed_on(self, frame: bytes) -> list[Piece] | None:
+    async def _passed_on(self, frame: bytes) -> Reply:
         """The reply of the controller, which is elsewhere; None: it cannot be asked."""
         broker = self._broker
         if broker.controller_id < 0:
@@ -152,7 +186,11 @@ class Dispatch:
         )
         return set(_errors(message)) == {ErrorCode.NOT_CONTROLLER}
 
-    async def _reply(self, api: Api, header: Header, frame: bytes, host: str) -> list[Piece] | None:
+    async def _reply(self, api: Api, header: Header, frame: bytes, host: str) -> Reply:
+        body = await self._body(api, header, frame, host)
+        return self._whole(api, header, await body.rest if isinstance(body, Later) else body)
+
+    async def _body(self, api: Api, header: Header, frame: bytes, host: str) -> Body | Later:
         flexible = schemas.is_flexible(api.name, header.version)
         start = skip_tagged_fields(frame, header.end) if flexible else header.end
         if api.read is not None:
@@ -161,13 +199,15 @@ class Dispatch:
             request = schemas.decode(api.name, header.version, frame, start, latest=api.last)
         asked = Asked(header.version, header.client_id or "", host)
         body = api.handle(self._broker, request, asked)
-        if isinstance(body, Awaitable):
-            body = await body
+        return await body if isinstance(body, Awaitable) else body
+
+    def _whole(self, api: Api, header: Header, body: Body) -> Reply:
+        """A body with its head before it."""
         if body is None:
             return None
         if not isinstance(body, list):
             body = [schemas.encode(api.name, header.version, body)]
-        flexible = flexible and header.api_key != API_VERSIONS
+        flexible = schemas.is_flexible(api.name, header.version) and api.key != API_VERSIONS
         return [reply_head(header.correlation_id, sum(map(_size, body)), flexible=flexible), *body]
 
     def _unknown_version(self, correlation_id: int) -> list[Piece]:

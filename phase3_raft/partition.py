@@ -6,9 +6,9 @@ does. With one replica that is all there is. Followers append what the leader ha
 (`replication.fetcher`).
 
 Three kinds of requests wait. A reader that has everything: `watch` calls it back when there is
-more. A producer with acks=all: `replicated`. A producer to a topic with `flush.messages=1`:
-appending does not sync, `flushed` does, once for all who wait by then, so a hundred connections
-share a sync.
+more, and `watch_log` a follower. A producer with acks=all: `replicated`. A producer to a topic with
+`flush.messages=1`: appending does not sync, `flushed` does, once for all who wait by then, so a
+hundred connections share a sync.
 
 Source: Kafka's `Partition`, `UnifiedLog`, `DelayedFetch`.
 """
@@ -63,6 +63,7 @@ class Partition:
         )
         self.replicas = Replicas(me, max_lag_ms, self.log.log_start)
         self._watchers: dict[Callable[[], object], None] = {}
+        self._copiers: dict[Callable[[bool], object], None] = {}
         self._waiting: deque[tuple[int, asyncio.Future[ErrorCode]]] = deque()
         self.caught_up: Callable[[], object] = lambda: None  # told when a follower has
         self.trouble: Callable[[str], object] = lambda words: None  # told what went wrong
@@ -92,11 +93,11 @@ class Partition:
         if record.leader_epoch != before.leader_epoch:
             self._begin(record)
             self._refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self._tell_watchers()
         elif self.leads:
             self._is_alone = record.replicas == (self.replicas.me,)
             self.replicas.changed(record.isr, record.replicas, self._now_ms())
             self._advanced()
+        self._tell_all()  # also a new replica that has fetched before we knew of it
 
     def _begin(self, record: PartitionRecord) -> None:
         self._is_alone = record.replicas == (self.replicas.me,)
@@ -156,9 +157,8 @@ class Partition:
             self._unwritten.pop(read_header(batch).producer_id, None)
         if not result.duplicate:
             self._unflushed += result.last_offset - result.first_offset + 1
+            self._tell_copiers(more=True)
             self._advanced()
-            if self.replicas.followers:
-                self._tell_watchers()  # followers may read it already
         return result, now
 
     def check_timestamp(self, latest: int) -> None:
@@ -212,7 +212,9 @@ class Partition:
             _, future = self._waiting.popleft()
             if not future.done():
                 future.set_result(ErrorCode.NONE)
-        self._tell_watchers()
+        for watcher in list(self._watchers):
+            watcher()
+        self._tell_copiers(more=False)
 
     def _refuse(self, why: ErrorCode) -> None:
         waiting, self._waiting = self._waiting, deque()
@@ -254,6 +256,10 @@ class Partition:
         if follower not in self.record.isr and offset >= self.high_watermark:
             self.caught_up()
 
+    def had_all(self, follower: BrokerId, at_ms: int) -> None:
+        """A follower had all that there was when it last asked; since a moment there is more."""
+        self.replicas.had_all(follower, at_ms)
+
     def append_as_follower(self, batches: bytes) -> None:
         """Append what the leader sent; its last batch may be cut (KIP-74), and comes again.
 
@@ -293,16 +299,47 @@ class Partition:
         return self.log.read(offset, max_bytes, upto)
 
     def watch(self, watcher: Callable[[], object]) -> None:
-        """Call back when there is more to read, until `unwatch`."""
+        """Call back when there is more for consumers to read, until `unwatch`."""
         self._watchers[watcher] = None
 
     def unwatch(self, watcher: Callable[[], object]) -> None:
         """No more."""
         self._watchers.pop(watcher, None)
 
-    def _tell_watchers(self) -> None:
+    def watch_log(self, copier: Callable[[bool], object]) -> None:
+        """The same for a follower: `copier(True)` when there is more to copy, or the partition has
+        changed; `copier(False)` when the high watermark has, which can wait for the next reply."""
+        self._copiers[copier] = None
+
+    def unwatch_log(self, copier: Callable[[bool], object]) -> None:
+        """No more."""
+        self._copiers.pop(copier, None)
+
+    def _tell_copiers(self, *, more: bool) -> None:
+        for copier in list(self._copiers):
+            copier(more)
+
+    def _tell_all(self) -> None:
         for watcher in list(self._watchers):
             watcher()
+        self._tell_copiers(more=True)
+
+    # Its beginning.
+
+    def advance_start(self, offset: int) -> None:
+        """Delete what is before an offset, or keep what is before the log's start deleted.
+
+        Raises OffsetOutOfRange, LogError, DiskError.
+        """
+        self.log.advance_start(max(offset, self.log.log_start))
+        self._tell_all()
+
+    def apply_retention(self) -> None:
+        """Delete the segments that are too old, or too much. Raises LogError, DiskError."""
+        start = self.log.log_start
+        self.log.apply_retention()
+        if self.log.log_start != start:
+            self._tell_all()
 
     # Its life.
 
@@ -316,4 +353,4 @@ class Partition:
         self.deleted = deleted
         self.log.close()
         self._refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._tell_watchers()
+        self._tell_all()

@@ -195,7 +195,7 @@ class Partitions:
             partition = self.replica(record) if self._disk.exists(path) else None
             if isinstance(partition, Partition):
                 try:
-                    partition.log.apply_retention()
+                    partition.apply_retention()
                 except (LogError, DiskError) as error:
                     self._trouble(f"retention of {key[0]}-{key[1]}: {error}")
             await asyncio.sleep(0)  # others have their turn

@@ -46,6 +46,15 @@ class Peers:
             connection = await self._reach(broker, lane)
             return await connection.ask(name, version, fields)
 
+    async def exchange(
+        self, broker: BrokerId, name: str, version: int, body: bytes, lane: str
+    ) -> tuple[bytes, int]:
+        """The reply to a request that is bytes already, and where its body begins. Raises OSError,
+        BadMessage."""
+        async with self._limited(broker, lane):
+            connection = await self._reach(broker, lane)
+            return await connection.exchange(name, version, body)
+
     async def ask_first(
         self, addresses: Sequence[Address], name: str, version: int, fields: Fields
     ) -> Any:

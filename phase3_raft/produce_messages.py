@@ -57,13 +57,13 @@ def read_request(version: int, data: bytes, at: int) -> ProduceRequest:
     _, at = read_text(data, at)
     acks, at = codec.read_int16(data, at)
     timeout_ms, at = codec.read_int32(data, at)
-    count, at = _count(data, at, flexible)
+    count, at = codec.read_count(data, at, compact=flexible)
     topics = []
     for _ in range(count):
         name, at = read_text(data, at)
         if name is None:
             raise codec.BadMessage(f"a topic without a name, before byte {at}", "give it one")
-        many, at = _count(data, at, flexible)
+        many, at = codec.read_count(data, at, compact=flexible)
         partitions = []
         for _ in range(many):
             number, at = codec.read_int32(data, at)
@@ -101,14 +101,3 @@ def write_reply(version: int, answers: Answers) -> bytes:
         out += end
     out += _NO_THROTTLING + end
     return bytes(out)
-
-
-def _count(data: bytes, at: int, flexible: bool) -> tuple[int, int]:
-    """How many there are, which cannot be more than bytes are left."""
-    count, at = (codec.read_compact_length if flexible else codec.read_int32)(data, at)
-    if not 0 <= count <= len(data) - at:
-        raise codec.BadMessage(
-            f"{count} values in a list, before byte {at} of {len(data)}",
-            "see whether the sender speaks this version of the message",
-        )
-    return count, at

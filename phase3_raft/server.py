@@ -2,14 +2,17 @@
 
 A connection is one task. It takes a request, waits for its reply, writes it, takes the next: so
 replies are in order, and a client that asks faster than it reads is slowed down by its own socket,
-not by the broker's memory. Whatever goes wrong on a connection closes that connection, and one on
-which nothing was asked for ten minutes is closed too, as Kafka does: many a client is gone without
-having said so.
+not by the broker's memory. Some replies come later, when others have done their part: the next
+requests are taken meanwhile, and their replies wait for their turn.
+
+Whatever goes wrong on a connection closes that connection, and one on which nothing was asked for
+ten minutes is closed too, as Kafka does: many a client is gone without having said so.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 from craft2.clock import Clock
@@ -18,23 +21,14 @@ from craft2.net import Address, Listener, Net, Reader, Writer
 from craft2.tasks import Tasks
 from phase3_raft.codec import BadMessage
 from phase3_raft.connection import Frames
-from phase3_raft.dispatch import Dispatch, Piece
+from phase3_raft.dispatch import Dispatch, Piece, Reply
 
 _READ_BYTES = 256 * 1024
 _WRITE_BYTES = 1024 * 1024  # of a file at a time, then the client has to take them
+_UNDERWAY = 1_000  # requests of one connection whose replies come later, then it has to wait
 _TURN = 64  # requests of one connection, then it is others' turn: heartbeats must not starve
 _REPLIES_BYTES = 64 * 1024  # of replies together, then too
 _UNFINISHED_BYTES = 256 * 1024**2  # of requests that have only come in part, all together
-
-
-class _Connection:
-    """One connection. answering: a request has come whose reply is due soon."""
-
-    __slots__ = ("answering", "heard_at", "writer")
-
-    def __init__(self, writer: Writer, now: float) -> None:
-        self.writer, self.heard_at = writer, now
-        self.answering = False
 
 
 class _Outbox:
@@ -69,6 +63,67 @@ class _Outbox:
         """Send, and wait until the client has taken most of it."""
         self.send()
         await self._writer.drain()
+
+
+class _Underway:
+    """Requests whose replies come later, the oldest first: each is sent when it is there, and all
+    before it are. Replies of this kind are bytes alone."""
+
+    def __init__(self, outbox: _Outbox, writer: Writer, none_left: Callable[[], object]) -> None:
+        self._outbox, self._writer, self._none_left = outbox, writer, none_left
+        self._tasks: deque[asyncio.Task[Reply]] = deque()
+        self._next_done = asyncio.Event()
+        self._error: BaseException | None = None
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def add(self, task: asyncio.Task[Reply]) -> None:
+        self._tasks.append(task)
+        task.add_done_callback(self._send)
+
+    def _send(self, _: asyncio.Task[Reply]) -> None:
+        while self._tasks and self._tasks[0].done():
+            task = self._tasks.popleft()
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if error is not None:
+                self._error = self._error or error
+                self._writer.close()  # nothing more is read, and `fewer_than` says why
+            elif self._error is None:
+                for piece in task.result() or ():
+                    assert isinstance(piece, bytes)
+                    self._outbox.add(piece)
+            self._next_done.set()
+        if not self._tasks:
+            self._none_left()
+
+    async def fewer_than(self, count: int) -> None:
+        """Wait for it. Raises what went wrong with one of them."""
+        while len(self._tasks) >= count and self._error is None:
+            self._next_done.clear()
+            await self._next_done.wait()
+        if self._error is not None:
+            raise self._error
+
+    def cancel(self) -> None:
+        """Nobody waits for them any more."""
+        for task in list(self._tasks):
+            task.cancel()
+
+
+class _Connection:
+    """One connection. answering: a request has come whose reply is due soon."""
+
+    __slots__ = ("answering", "heard_at", "underway", "writer")
+
+    def __init__(self, writer: Writer, underway: _Underway, now: float) -> None:
+        self.writer, self.underway, self.heard_at = writer, underway, now
+        self.answering = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a reply is."""
+        return self.answering or len(self.underway) > 0
 
 
 class Server:
@@ -123,7 +178,7 @@ class Server:
         self._stop_accepting()
         try:
             async with asyncio.timeout(limit_s):
-                while any(one.answering for one in self._connections):
+                while any(one.is_due for one in self._connections):
                     await self._ending.wait()
                     self._ending.clear()
         except TimeoutError:
@@ -150,7 +205,8 @@ class Server:
     async def _serve(self, reader: Reader, writer: Writer) -> None:
         host = _host(writer)
         frames, outbox = Frames(self._max_request_bytes), _Outbox(writer)
-        connection = _Connection(writer, self._clock.monotonic())
+        underway = _Underway(outbox, writer, self._one_less)
+        connection = _Connection(writer, underway, self._clock.monotonic())
         self._connections[connection] = None
         held = 0
         try:
@@ -165,28 +221,39 @@ class Server:
                     )
                 for number, frame in enumerate(complete, 1):
                     if self._ending is not None:
-                        return
+                        break
                     connection.answering = not self._dispatch.waits(frame)
-                    reply = await self._dispatch.answer(frame, host)
-                    if reply is not None:
+                    reply = await self._dispatch.begin(frame, host)
+                    if isinstance(reply, asyncio.Task):
+                        underway.add(reply)
+                        await underway.fewer_than(_UNDERWAY)
+                    elif reply is not None:
+                        await underway.fewer_than(1)
                         await _write(outbox, reply)
                     connection.answering = False
                     if number % _TURN == 0:
                         await asyncio.sleep(0)
                 await outbox.drain()
                 if self._ending is not None:
-                    return
+                    break
                 connection.heard_at = self._clock.monotonic()
+            await underway.fewer_than(1)
+            await outbox.drain()
         except (BadMessage, DiskError) as error:
             self._trouble(f"connection of {host} closed: {error}")
         except OSError:
             pass  # they have hung up
         finally:
             del self._connections[connection]
+            underway.cancel()
             self._unfinished -= held
             writer.close()
-            if self._ending is not None:
-                self._ending.set()
+            self._one_less()
+
+    def _one_less(self) -> None:
+        """A connection has no replies that are due, or is no more: `drain` may go on."""
+        if self._ending is not None:
+            self._ending.set()
 
 
 async def _write(outbox: _Outbox, reply: list[Piece]) -> None:
@@ -200,7 +267,8 @@ async def _write(outbox: _Outbox, reply: list[Piece]) -> None:
             if len(data) != size:
                 raise DiskError("a segment was cut while it was sent", "ask again")
             outbox.add(data)
-            await outbox.drain()
+            if outbox.size > _REPLIES_BYTES:
+                await outbox.drain()
     if outbox.size > _REPLIES_BYTES:
         await outbox.drain()
 

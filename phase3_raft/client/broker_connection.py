@@ -57,7 +57,14 @@ class BrokerConnection:
 
         Raises OSError if the connection breaks first, BadMessage for a reply that makes no sense.
         """
-        return await self._wait(name, version, self._frame(name, version, fields))
+        body = schemas.encode(name, version, fields, "request")
+        return await self._wait(name, version, self._frame(name, version, body))
+
+    async def exchange(self, name: str, version: int, body: bytes) -> tuple[bytes, int]:
+        """The reply to a request that is bytes already, and where its body begins. Raises OSError,
+        BadMessage."""
+        frame: bytes = await self._wait(None, version, self._frame(name, version, body))
+        return frame, _body_at(name, version, frame)
 
     async def relay(self, frame: bytes) -> bytes:
         """The reply to somebody else's request, both without their lengths. Raises OSError."""
@@ -82,16 +89,17 @@ class BrokerConnection:
 
     async def tell(self, name: str, version: int, fields: Fields) -> None:
         """Send a request that has no reply (produce with acks=0). Raises OSError."""
-        self._writer.write(self._frame(name, version, fields))
+        self._writer.write(
+            self._frame(name, version, schemas.encode(name, version, fields, "request"))
+        )
         await self._writer.drain()
 
-    def _frame(self, name: str, version: int, fields: Fields) -> bytes:
+    def _frame(self, name: str, version: int, body: bytes) -> bytes:
         if not self.is_open:
             raise ConnectionResetError("the connection is closed")
         self._next_id += 1
         head = struct.pack(">hhih", API_KEYS[name], version, self._next_id, len(self._client_id))
         flexible = schemas.is_flexible(name, version)
-        body = schemas.encode(name, version, fields, "request")
         size = len(head) + len(self._client_id) + flexible + len(body)
         return struct.pack(">i", size) + head + self._client_id + b"\0" * flexible + body
 
@@ -126,8 +134,7 @@ class BrokerConnection:
                 asked.reply.set_result(frame)
             return
         name, version = asked.name, asked.version
-        if schemas.is_flexible(name, version) and API_KEYS[name] != _API_VERSIONS:
-            at = codec.skip_tagged_fields(frame, at)
+        at = _body_at(name, version, frame)
         message = schemas.decode(name, version, frame, at, latest=version, kind="response")
         if not asked.reply.done():
             asked.reply.set_result(message)
@@ -137,3 +144,10 @@ class BrokerConnection:
         self._receiving.cancel()
         await asyncio.gather(self._receiving, return_exceptions=True)
         self._writer.close()  # a task that is cancelled before its first step has no `finally`
+
+
+def _body_at(name: str, version: int, frame: bytes) -> int:
+    """Where the body of a reply begins. Raises BadMessage."""
+    if schemas.is_flexible(name, version) and API_KEYS[name] != _API_VERSIONS:
+        return codec.skip_tagged_fields(frame, 4)
+    return 4

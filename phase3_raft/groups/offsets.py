@@ -78,4 +78,4 @@ class OffsetsPartition:
         first = self._partition.log.end_offset
         self._write(list(self.table.latest.items()))
         self._partition.log.flush()
-        self._partition.log.advance_start(first)
+        self._partition.advance_start(first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from phase3_raft import fetch_messages, produce_messages
 from phase3_raft.dispatch import Api
 from phase3_raft.handlers import (
     allocate_producer_ids,
@@ -40,11 +41,10 @@ from phase3_raft.handlers import (
     sync_group,
     unregister_broker,
 )
-from phase3_raft.produce_messages import read_request
 
 APIS = [
-    Api(0, "produce", 3, 9, produce.handle, advertised_first=0, read=read_request),
-    Api(1, "fetch", 4, 12, fetch.handle, waits=True),
+    Api(0, "produce", 3, 9, produce.handle, advertised_first=0, read=produce_messages.read_request),
+    Api(1, "fetch", 4, 12, fetch.handle, read=fetch_messages.read_request, waits=True),
     Api(2, "list_offsets", 1, 7, list_offsets.handle),
     Api(3, "metadata", 0, 11, metadata.handle),
     Api(8, "offset_commit", 2, 8, offset_commit.handle),

@@ -40,7 +40,7 @@ def _delete(broker: Broker, topic: str, one: Any) -> Fields:
             error = ErrorCode.OFFSET_OUT_OF_RANGE
         else:
             try:
-                partition.log.advance_start(max(offset, partition.log.log_start))
+                partition.advance_start(offset)
                 start = partition.log.log_start
             except (LogError, DiskError):
                 error = ErrorCode.KAFKA_STORAGE_ERROR

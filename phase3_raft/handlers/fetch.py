@@ -7,9 +7,8 @@ Byte limits as Kafka's (KIP-74): at most `max_bytes` a reply and `partition_max_
 but the first batch of the first partition that has one comes whole, or a client whose limit is
 smaller than a batch would never get on.
 
-Left out: fetch sessions (KIP-227). A reply with session 0 says so, and the client names all its
-partitions each time; a request that goes on with a session is told that there is none. Aborted
-transactions; topic ids (version 13).
+In a session (version 7 and later, see `fetch_sessions`) a request names what is new, and so does
+its reply. Left out: aborted transactions; topic ids (version 13).
 
 A follower fetches as a consumer does, but up to the log's end, and says which epoch its last record
 is of. Where the two logs are not the same it gets no records, but the place to cut at (KIP-595).
@@ -18,18 +17,22 @@ is of. Where the two logs are not the same it gets no records, but the place to 
 from __future__ import annotations
 
 import asyncio
-import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from craft2.disk import DiskError, FileSlice
+from craft2.disk import DiskError
 from phase1_file_queue.log_config import LogError, OffsetOutOfRange
 from phase2_groups.error_codes import ErrorCode
-from phase3_raft import codec
 from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked, Piece
+from phase3_raft.fetch_messages import (
+    NO_SESSION,
+    FetchPartition,
+    FetchRequest,
+    Found,
+    write_reply,
+)
+from phase3_raft.fetch_sessions import FIRST_EPOCH, Session
 from phase3_raft.partition import Partition
-
-_NO_SESSION = 0
 
 
 class Wanted(NamedTuple):
@@ -45,37 +48,65 @@ class Wanted(NamedTuple):
     last_epoch: int = -1  # of the record before `offset`, if a follower says it
 
 
-class Found(NamedTuple):
-    """What there is for it."""
-
-    error: ErrorCode
-    high_watermark: int = -1
-    log_start: int = -1
-    records: FileSlice | None = None
-    diverging: tuple[int, int] | None = None  # an epoch, and where it ends here: see `truncation`
-
-
-async def handle(broker: Broker, request: Any, asked: Asked) -> list[Piece]:
+async def handle(broker: Broker, request: FetchRequest, asked: Asked) -> list[Piece]:
     """The reply, when there is enough, or it has waited long enough."""
-    if request.session_id != _NO_SESSION and request.session_epoch > 0:
-        return _encode(asked.version, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [], [])
-    wanted = [
-        Wanted(
-            topic.topic,
-            one.partition,
-            broker.partition(topic.topic, one.partition),
-            one.fetch_offset,
-            one.partition_max_bytes,
-            one.current_leader_epoch,
-            request.replica_id,
-            one.last_fetched_epoch,
-        )
-        for topic in request.topics
-        for one in topic.partitions
-    ]
-    wait_s = request.max_wait / 1000
-    found = await wait_for_bytes(wanted, request.max_bytes, request.min_bytes, wait_s)
-    return _encode(asked.version, ErrorCode.NONE, wanted, found)
+    wanted, session_id = [_wanted(broker, request, one) for one in request.partitions], NO_SESSION
+    sessions, epoch = broker.fetch_sessions, request.session_epoch
+    session: Session | None = None
+    if epoch > FIRST_EPOCH:
+        known = sessions.go_on(request.session_id, epoch)
+        if isinstance(known, ErrorCode):
+            return write_reply(asked.version, known, NO_SESSION, [], [])
+        session = known
+        session.change(wanted, request.forgotten)
+    else:
+        sessions.end(request.session_id)
+        if epoch == FIRST_EPOCH:
+            session = sessions.begin(wanted, request.replica_id)
+    limits = request.max_bytes, request.min_bytes, request.max_wait_ms / 1000
+    if session is None:
+        found = await wait_for_bytes(wanted, *limits)
+    else:
+        wanted, found = session.news(*await _wait_for_news(session, *limits))
+        session_id = session.id
+    keys = [(one.topic, one.number) for one in wanted]
+    return write_reply(asked.version, ErrorCode.NONE, session_id, keys, found)
+
+
+def _wanted(broker: Broker, request: FetchRequest, one: FetchPartition) -> Wanted:
+    return Wanted(
+        one.topic,
+        one.number,
+        broker.partition(one.topic, one.number),
+        one.offset,
+        one.max_bytes,
+        one.leader_epoch,
+        request.replica_id,
+        one.last_epoch,
+    )
+
+
+async def _wait_for_news(
+    session: Session, max_bytes: int, min_bytes: int, wait_s: float
+) -> tuple[list[Wanted], list[Found]]:
+    """What is due in a session, and what `look` finds there: as `wait_for_bytes`, but the session
+    watches its partitions all the time."""
+    woken = asyncio.Event()
+    session.watch(woken.set)
+    try:
+        wanted = session.due()
+        found = look(wanted, max_bytes)
+        async with asyncio.timeout(wait_s):
+            while len(session) and not (found and is_enough(found, min_bytes)):
+                await woken.wait()
+                woken.clear()
+                wanted = session.due()
+                found = look(wanted, max_bytes)
+    except TimeoutError:
+        pass
+    finally:
+        session.unwatch(woken.set)
+    return wanted, found
 
 
 # EXERCISE 21.2 a long poll
@@ -185,60 +216,3 @@ def read(one: Wanted, limit: int) -> Found:
         partition.trouble(f"{partition.name} cannot be read at offset {one.offset}: {error}")
         return Found(ErrorCode.KAFKA_STORAGE_ERROR)
     return Found(ErrorCode.NONE, watermark, start, records)
-
-
-# The bytes of the reply: by hand, as the records are slices of files that stay where they are.
-
-_PARTITION = struct.Struct(">ihqq")  # number, error, high watermark, last stable offset
-_DIVERGING = struct.Struct(">BBBiqB")  # one tagged field, number 0, its size; the epoch, its end
-_INT32, _INT64 = struct.Struct(">i"), struct.Struct(">q")
-
-
-def _encode(
-    version: int, error: ErrorCode, wanted: list[Wanted], found: list[Found]
-) -> list[Piece]:
-    flexible = version >= 12
-    topics: dict[str, list[int]] = {}
-    for place, one in enumerate(wanted):
-        topics.setdefault(one.topic, []).append(place)
-    pieces: list[Piece] = []
-    data = bytearray(_INT32.pack(0))  # throttle time
-    if version >= 7:
-        data += struct.pack(">hi", error, _NO_SESSION)
-    data += _length(len(topics), flexible)
-    for topic, places in topics.items():
-        name = topic.encode()
-        data += _length(len(name), flexible) if flexible else struct.pack(">h", len(name))
-        data += name + _length(len(places), flexible)
-        for place in places:
-            here = found[place]
-            watermark = here.high_watermark
-            data += _PARTITION.pack(wanted[place].number, here.error, watermark, watermark)
-            if version >= 5:
-                data += _INT64.pack(here.log_start)
-            data += b"\0" if flexible else _INT32.pack(-1)  # no list of aborted transactions
-            if version >= 11:
-                data += _INT32.pack(-1)  # no other replica is nearer
-            size = here.records.size if here.records is not None else 0
-            data += _length(size, flexible)
-            if here.records is not None and size:
-                pieces += [bytes(data), here.records]
-                data = bytearray()
-            if flexible:
-                data += (
-                    b"\0"
-                    if here.diverging is None
-                    else _DIVERGING.pack(1, 0, 13, *here.diverging, 0)
-                )
-        if flexible:
-            data += b"\0"
-    if flexible:
-        data += b"\0"
-    return [*pieces, bytes(data)]
-
-
-def _length(count: int, flexible: bool) -> bytes:
-    """How many there are, as this version has it."""
-    out = bytearray()
-    (codec.write_compact_length if flexible else codec.write_int32)(out, count)
-    return bytes(out)

@@ -7,11 +7,17 @@ acks: 0 gets no reply, and if something is wrong the connection is closed, which
 said. 1: when it is appended. -1 (all): when all replicas in sync have it, and are as many as the
 topic's `min.insync.replicas`; with one replica that is the same. A topic with `flush.messages=1` is
 on disk before either.
+
+A reply that waits for replicas, or for the disk, comes later: meanwhile the producer's next
+requests are appended, and wait for the same replicas and the same sync (`make bench
+ARGS=cluster-latency`). Kafka's own broker takes the next request of a connection only when the one
+before is answered.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from craft2.disk import DiskError
 from craft2.record_batch import BatchTooShort, CorruptBatch, read_header
@@ -20,13 +26,13 @@ from phase2_groups.error_codes import ErrorCode
 from phase2_groups.producer_sequences import SequenceError
 from phase3_raft.broker import Broker
 from phase3_raft.codec import BadMessage
-from phase3_raft.dispatch import Asked, Piece
+from phase3_raft.dispatch import Asked, Later, Piece
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC
 from phase3_raft.partition import InvalidTimestamp, NotLeader, Partition
 from phase3_raft.produce_messages import Answer, Answers, ProduceRequest, write_reply
 
 
-async def handle(broker: Broker, request: ProduceRequest, asked: Asked) -> list[Piece] | None:
+def handle(broker: Broker, request: ProduceRequest, asked: Asked) -> list[Piece] | Later | None:
     """The reply, when the records are as safe as they were asked to be."""
     answers: Answers = []
     to_flush: dict[Partition, None] = {}
@@ -57,19 +63,39 @@ async def handle(broker: Broker, request: ProduceRequest, asked: Asked) -> list[
             if not answer.error and request.acks == -1 and partition.replicas.followers:
                 epoch = partition.record.leader_epoch
                 to_replicate.append((partition, partition.log.end_offset, epoch))
+    if to_flush or to_replicate:
+        limit_s = request.timeout_ms / 1000
+        how = request.acks, asked.version
+        return Later(_later(*how, answers, to_flush, to_replicate, limit_s))
+    return _reply(request.acks, asked.version, answers)
+
+
+async def _later(
+    acks: int,
+    version: int,
+    answers: Answers,
+    to_flush: Iterable[Partition],
+    to_replicate: list[tuple[Partition, int, int]],
+    limit_s: float,
+) -> list[Piece] | None:
+    """The reply, once what was appended is on disk, and on the replicas."""
     for partition in to_flush:
         try:
             await partition.flushed()
         except (DiskError, LogError) as error:
             _fail(answers, partition, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     if to_replicate:
-        await _replicated(to_replicate, request.timeout_ms / 1000, answers)
-    if request.acks == 0:
+        await _replicated(to_replicate, limit_s, answers)
+    return _reply(acks, version, answers)
+
+
+def _reply(acks: int, version: int, answers: Answers) -> list[Piece] | None:
+    if acks == 0:
         failed = [one for _, some in answers for one in some if one.error]
         if failed:
             raise BadMessage(f"a request with acks=0 failed: {failed[0]}", "")
         return None
-    return [write_reply(asked.version, answers)]
+    return [write_reply(version, answers)]
 
 
 def _append(partition: Partition, number: int, records: bytes | None) -> Answer:

@@ -1,17 +1,16 @@
 """A follower's part of replication: fetch from each leader what it has, append it, fetch again.
 
-One task for each broker that leads something of ours, with a connection of its own; one request
-names all partitions. The next request says what has been appended, so it is the acknowledgement as
-well.
+One task for each broker that leads something of ours, with a connection and a fetch session of its
+own (`fetch_sessions`): a request says only what is new, which is mostly what was just appended. So
+the next request is the acknowledgement as well.
 
-Source: Kafka's `ReplicaFetcherThread`.
+Source: Kafka's `ReplicaFetcherThread`, `FetchSessionHandler`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from craft2.disk import DiskError
 from craft2.record_batch import BatchTooShort, CorruptBatch
@@ -20,14 +19,24 @@ from phase1_file_queue.log_config import LogError
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import TopicPartition
 from phase3_raft.codec import BadMessage
+from phase3_raft.fetch_messages import (
+    FOLLOWERS_VERSION,
+    NO_SESSION,
+    Fetched,
+    FetchPartition,
+    FetchRequest,
+    read_reply,
+    write_request,
+)
+from phase3_raft.fetch_sessions import FIRST_EPOCH
 from phase3_raft.metadata.records import BrokerId
 from phase3_raft.partition import Partition
 from phase3_raft.peers import Peers
 from phase3_raft.replication.throttle import Throttle, is_throttled
 from phase3_raft.replication.truncation import truncate_at
-from phase3_raft.schemas import Fields
 
-VERSION = 12
+VERSION = FOLLOWERS_VERSION
+_LARGEST = 2**31 - 1  # epoch of a session, then it is 1 again
 LANE = "replication"
 WAIT_MS = 500  # the leader waits so long for something to send
 MAX_BYTES = 10 * 1024**2  # of one reply
@@ -36,7 +45,11 @@ PAUSE_S = 0.05  # before a leader that did not answer, or a partition with an er
 
 
 class Fetcher:
-    """Follows one broker. rate: bytes a second for throttled replicas, if they are limited."""
+    """Follows one broker. rate: bytes a second for throttled replicas, if they are limited.
+
+    Invariant: partitions that are not in `_due` are in the session as they are, or are not fetched
+    and not in it.
+    """
 
     def __init__(
         self,
@@ -52,15 +65,21 @@ class Fetcher:
         self._me, self._peers, self._trouble = me, peers, trouble
         self._partitions: dict[TopicPartition, Partition] = {}
         self._paused: dict[TopicPartition, float] = {}  # until when, by the loop's clock
+        self._session, self._epoch = NO_SESSION, FIRST_EPOCH
+        self._told: dict[TopicPartition, FetchPartition] = {}  # the partitions of the session
+        self._due: dict[TopicPartition, None] = {}
+        self._was_limited = False
 
     async def set(self, partitions: dict[TopicPartition, Partition]) -> None:
-        """Which partitions there are to follow."""
-        if partitions == self._partitions:
-            return
-        grown = partitions.keys() - self._partitions.keys()
-        self._partitions = partitions
-        self._paused.clear()
-        if grown:
+        """Which partitions there are to follow; something may have changed about them."""
+        before, self._partitions = self._partitions, partitions
+        if partitions != before:
+            self._paused.clear()
+        for key in {**before, **partitions}:
+            self._due[key] = None
+            if key in before and before[key] is not partitions.get(key, before[key]):
+                self._told.pop(key, None)  # a topic of this name was deleted, and made again
+        if partitions.keys() - before.keys():
             await self._peers.hang_up(self.leader, LANE)  # it may be waiting, and without these
 
     async def run(self) -> None:
@@ -69,81 +88,93 @@ class Fetcher:
             try:
                 busy = await self._round()
             except (OSError, BadMessage):
+                self._begin_anew()
                 busy = False
             if not busy:
                 await asyncio.sleep(PAUSE_S)
 
+    def _begin_anew(self) -> None:
+        """The leader may not know what was said: the next request is a session's first."""
+        self._epoch = FIRST_EPOCH
+        self._told.clear()
+        self._due = dict.fromkeys(self._partitions)
+
     async def _round(self) -> bool:
         """One request; whether it did something."""
         now = asyncio.get_running_loop().time()
+        for key in [key for key, until in self._paused.items() if until <= now]:
+            del self._paused[key]
+            self._due[key] = None
         rate = self._rate()
-        held_back = rate is not None and self._throttle.is_in_debt(now)
-        wanted = {
-            key: one
-            for key, one in self._partitions.items()
-            if not (one.leads or one.deleted or self._paused.get(key, 0.0) > now)
-            and not (held_back and is_throttled(one, self._me))
-        }
-        if not wanted:
+        if rate is not None or self._was_limited:
+            self._due = dict.fromkeys(self._partitions)
+        self._was_limited = rate is not None
+        named, forgotten = self._news(held_back=rate is not None and self._throttle.is_in_debt(now))
+        if not self._told:
+            self._begin_anew()
             return False
-        reply = await self._peers.ask(self.leader, "fetch", VERSION, self._request(wanted), LANE)
-        for topic in reply.responses:
-            for found in topic.partitions:
-                key = topic.topic, found.partition_index
-                partition = wanted.get(key)
-                if partition is not None and self._partitions.get(key) is partition:
-                    if rate is not None and found.records and is_throttled(partition, self._me):
-                        self._throttle.fetched(len(found.records), rate, now)
-                    await self._take(key, partition, found)
+        session = self._session, self._epoch
+        request = FetchRequest(self._me, WAIT_MS, 1, MAX_BYTES, *session, named, forgotten)
+        asked, body = self._partitions, write_request(request)
+        reply = read_reply(*await self._peers.exchange(self.leader, "fetch", VERSION, body, LANE))
+        if reply.error:  # the leader does not know this session, or not so
+            self._begin_anew()
+            return True
+        self._session, self._epoch = reply.session_id, self._epoch % _LARGEST + 1
+        if self._session == NO_SESSION:  # it has no room for one
+            self._begin_anew()
+        for found in reply.partitions:
+            key = found.topic, found.number
+            partition = self._partitions.get(key)
+            if partition is not None and partition is asked.get(key):
+                if rate is not None and found.records and is_throttled(partition, self._me):
+                    self._throttle.fetched(len(found.records), rate, now)
+                self._due[key] = None
+                await self._take(key, partition, found)
         return True
 
-    def _request(self, wanted: dict[TopicPartition, Partition]) -> Fields:
-        topics: dict[str, list[Fields]] = {}
-        for (topic, number), partition in wanted.items():
-            log = partition.log
-            end = log.end_offset
-            topics.setdefault(topic, []).append(
-                {
-                    "partition": number,
-                    "current_leader_epoch": partition.record.leader_epoch,
-                    "fetch_offset": end,
-                    "last_fetched_epoch": log.latest_epoch,
-                    "log_start_offset": log.log_start,
-                    "partition_max_bytes": PARTITION_BYTES,
-                }
-            )
-        return {
-            "replica_id": self._me,
-            "max_wait": WAIT_MS,
-            "min_bytes": 1,
-            "max_bytes": MAX_BYTES,
-            "isolation_level": 0,
-            "session_id": 0,
-            "session_epoch": -1,
-            "topics": [{"topic": name, "partitions": some} for name, some in topics.items()],
-            "forgotten_topics_data": [],
-            "rack_id": "",
-        }
+    def _news(self, *, held_back: bool) -> tuple[list[FetchPartition], list[TopicPartition]]:
+        """What the leader has to be told, and what is not fetched any more, or for a while."""
+        named, forgotten = [], []
+        for key in self._due:
+            one = self._partitions.get(key)
+            if (
+                one is None
+                or one.leads
+                or one.deleted
+                or key in self._paused
+                or (held_back and is_throttled(one, self._me))
+            ):
+                if self._told.pop(key, None) is not None:
+                    forgotten.append(key)
+                continue
+            log = one.log
+            (start, end), epoch = log.bounds, one.record.leader_epoch
+            told = FetchPartition(*key, end, PARTITION_BYTES, epoch, log.latest_epoch, start)
+            if self._told.get(key) != told:
+                self._told[key] = told
+                named.append(told)
+        self._due.clear()
+        return named, forgotten
 
-    async def _take(self, key: TopicPartition, partition: Partition, found: Any) -> None:
+    async def _take(self, key: TopicPartition, partition: Partition, found: Fetched) -> None:
         """What the leader says of one partition."""
         if partition.leads or partition.deleted:
             return
         try:
-            diverging = found.diverging_epoch
-            if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                partition.reset_to(max(0, found.log_start_offset))
-            elif found.error_code:
+            if found.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+                partition.reset_to(max(0, found.log_start))
+            elif found.error:
                 self._pause(key)
-            elif diverging.epoch >= 0 or diverging.end_offset >= 0:
-                there = diverging.epoch, diverging.end_offset
-                partition.truncate_to(truncate_at(there, partition.log.epoch_end_offset))
+            elif found.diverging is not None:
+                cut = truncate_at(found.diverging, partition.log.epoch_end_offset)
+                partition.truncate_to(cut)
             else:
                 if found.records:
                     partition.append_as_follower(found.records)
                     if partition.must_flush:
                         await partition.flushed()
-                partition.follow_to(found.high_watermark, found.log_start_offset)
+                partition.follow_to(found.high_watermark, found.log_start)
         except (LogError, CorruptBatch, BatchTooShort, DiskError) as error:
             self._trouble(f"{key[0]}-{key[1]} cannot follow broker {self.leader}: {error}")
             self._pause(key, 1.0)

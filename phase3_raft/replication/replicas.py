@@ -100,6 +100,13 @@ class Replicas:
             follower.caught_up_ms = max(follower.caught_up_ms, follower.asked_ms)
         follower.end, follower.asked_ms, follower.asked_end = offset, now_ms, end
 
+    def had_all(self, who: BrokerId, at_ms: int) -> None:
+        """A follower of which we know that, until a moment ago, it had all that there was, has last
+        asked at this time."""
+        follower = self.followers.get(who)
+        if follower is not None:
+            follower.caught_up_ms = max(follower.caught_up_ms, at_ms)
+
     # What follows from it.
 
     # EXERCISE 25.1 the high watermark
