@@ -112,17 +112,18 @@ def read_request(version: int, data: bytes, at: int) -> FetchRequest:
         many, at = codec.read_count(data, at, compact=flexible)
         for _ in range(many):
             values, at = read_one(data, at)
+            leader_epoch = last_epoch = log_start = -1
             if flexible:
-                number, leader_epoch, offset, last_epoch, log_start, max_bytes = values
+                number, leader_epoch, offset, last_epoch, log_start, limit = values
                 at = skip_tagged_fields(data, at)
+            elif version >= 9:
+                number, leader_epoch, offset, log_start, limit = values
+            elif version >= 5:
+                number, offset, log_start, limit = values
             else:
-                number, *epoch_if_any, offset, log_start, max_bytes = (
-                    values if version >= 5 else (values[0], values[1], -1, values[2])
-                )
-                leader_epoch, last_epoch = epoch_if_any[0] if epoch_if_any else -1, -1
-            partitions.append(
-                FetchPartition(name, number, offset, max_bytes, leader_epoch, last_epoch, log_start)
-            )
+                number, offset, limit = values
+            epochs = leader_epoch, last_epoch
+            partitions.append(FetchPartition(name, number, offset, limit, *epochs, log_start))
         if flexible:
             at = skip_tagged_fields(data, at)
     if version >= 7:

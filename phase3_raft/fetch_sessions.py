@@ -62,7 +62,7 @@ class Session:
         self._resolve = resolve
         self._wanted: dict[TopicPartition, Wanted] = {}
         self._said: dict[TopicPartition, _Said] = {}
-        self._due: dict[TopicPartition, None] = {}  # who waits longest is first
+        self._due: dict[TopicPartition, None] = {}  # who was named, or served, last is last
         self._watching: dict[TopicPartition, tuple[Partition, Callable[..., None]]] = {}
         self._woken: dict[Callable[[], object], None] = {}
 
@@ -147,10 +147,7 @@ class Session:
                 self._said.pop(key, None)  # so that it is told when all is well again
             else:
                 self._said[key] = said
-            if has_records:  # it is others' turn first, if the client asks for more
-                del self._due[key]
-                self._due[key] = None
-            elif not wrong and not _has_more(one):
+            if not (has_records or wrong or _has_more(one)):
                 del self._due[key]
         return told
 

@@ -88,6 +88,7 @@ class _Underway:
             error = asyncio.CancelledError() if task.cancelled() else task.exception()
             if error is not None:
                 self._error = self._error or error
+                self._outbox.send()
                 self._writer.close()  # nothing more is read, and `fewer_than` says why
             elif self._error is None:
                 for piece in task.result() or ():
