@@ -12,7 +12,7 @@ oldest one, with an error and the versions that we do know (KIP-511).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -36,10 +36,10 @@ Reply: TypeAlias = "list[Piece] | None"  # with its head; None: there is none
 
 
 class Later(NamedTuple):
-    """A body that comes when `rest` is done. What the request changes here has been changed: the
+    """A body that comes when `rest()` is done. What the request changes here has been changed: the
     requests that follow it on its connection need not wait."""
 
-    rest: Coroutine[Any, Any, Body]
+    rest: Callable[[], Awaitable[Body]]
 
 
 class Asked(NamedTuple):
@@ -111,7 +111,7 @@ class Dispatch:
             else:
                 body = await self._body(api, header, frame, host)
                 if isinstance(body, Later):
-                    rest = self._complete(api, header, body.rest, began, len(frame))
+                    rest = self._complete(api, header, body, began, len(frame))
                     return self._later.spawn(rest)
                 reply = self._whole(api, header, body)
         except Exception:
@@ -121,11 +121,11 @@ class Dispatch:
         return reply
 
     async def _complete(
-        self, api: Api, header: Header, rest: Awaitable[Body], began: float, received: int
+        self, api: Api, header: Header, later: Later, began: float, received: int
     ) -> Reply:
         """The reply that comes later."""
         try:
-            reply = self._whole(api, header, await rest)
+            reply = self._whole(api, header, await later.rest())
         except Exception:
             self.meters[api.name].failed += 1
             raise
@@ -188,7 +188,7 @@ class Dispatch:
 
     async def _reply(self, api: Api, header: Header, frame: bytes, host: str) -> Reply:
         body = await self._body(api, header, frame, host)
-        return self._whole(api, header, await body.rest if isinstance(body, Later) else body)
+        return self._whole(api, header, await body.rest() if isinstance(body, Later) else body)
 
     async def _body(self, api: Api, header: Header, frame: bytes, host: str) -> Body | Later:
         flexible = schemas.is_flexible(api.name, header.version)

@@ -158,9 +158,11 @@ class Session:
 
 
 def _has_more(wanted: Wanted) -> bool:
-    """Whether there is something that found no room in this reply."""
+    """Whether there is something that found no room in this reply, or came after the last look."""
     partition = wanted.partition
     assert isinstance(partition, Partition)
+    if partition.deleted:
+        return True
     end = partition.log.end_offset if wanted.follower >= 0 else partition.high_watermark
     return wanted.offset < end
 

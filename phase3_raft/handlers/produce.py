@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 
 from craft2.disk import DiskError
 from craft2.record_batch import BatchTooShort, CorruptBatch, read_header
@@ -66,7 +67,7 @@ def handle(broker: Broker, request: ProduceRequest, asked: Asked) -> list[Piece]
     if to_flush or to_replicate:
         limit_s = request.timeout_ms / 1000
         how = request.acks, asked.version
-        return Later(_later(*how, answers, to_flush, to_replicate, limit_s))
+        return Later(partial(_later, *how, answers, to_flush, to_replicate, limit_s))
     return _reply(request.acks, asked.version, answers)
 
 

@@ -171,6 +171,20 @@ def test_a_long_poll_in_a_session_is_woken_wherever_the_append_comes(client):
         assert told(client.ask({1: turns})) == {}
 
 
+def test_a_partition_that_goes_after_the_last_look_is_told_of_next_time(client):
+    client.ask({0: 0, 1: 0})
+    session = client.broker.fetch_sessions.go_on(client.session, client.epoch)
+    client.epoch += 1
+    session.change([session._wanted[TOPIC, 0]], ())
+    wanted = session.due()
+    found = fetch.look(wanted, MAX_BYTES)
+    client.broker.partitions._forget(TOPIC)
+    client.broker.image.topics.pop(TOPIC)
+    assert session.news(wanted, found) == ([], [])
+    gone = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert told(client.ask({})) == {0: gone, 1: gone}
+
+
 def test_requests_of_a_session_that_is_not_there_are_refused(client):
     client.ask({0: 0})
     session = client.session

@@ -84,12 +84,26 @@ def parse(body: bytes) -> MetricBatch:
     except msgspec.ValidationError as error:
         complaint = str(error)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise NotJson(f"the body is no JSON: {error}; it begins {_short(body)}", _SHAPE) from None
+        raise _not_json(body, error) from None
     try:
         whole = msgspec.json.decode(body)  # only now: to show the value, and to see the rest of it
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NotJson(f"the body is no JSON: {error}; it begins {_short(body)}", _SHAPE) from None
+        raise _not_json(body, error) from None
     raise _refusal(complaint, whole)
+
+
+def _not_json(body: bytes, error: Exception) -> NotJson:
+    """What is wrong with it, and where."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as bad:
+        where = f"byte {bad.start} of the body, {body[bad.start : bad.start + 1]!r}"
+        return NotJson(f"{where}, is no UTF-8", "encode the text as UTF-8")
+    what = str(error).partition(" - at ")[0]  # msgspec knows no more of the place than this shows
+    if what == "Number out of range":
+        fix = "send numbers from -1.8e308 to 1.8e308"
+        return NotJson(f"a number that is too large for 64 bits, in {_short(body)}", fix)
+    return NotJson(f"the body is no JSON: {what}; it begins {_short(body)}", _SHAPE)
 
 
 def message_of(batch: MetricBatch, now_ms: int) -> bytes:

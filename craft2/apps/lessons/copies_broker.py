@@ -12,7 +12,8 @@ from craft2.apps.lessons.copies_post import Post
 from craft2.disk import FileSlice
 from craft2.record_batch import decode_all
 from phase2_groups.error_codes import ErrorCode
-from phase3_raft.handlers.fetch import Found, Wanted, is_enough, read
+from phase3_raft.fetch_messages import Found
+from phase3_raft.handlers.fetch import Wanted, is_enough, read
 from phase3_raft.partition import Partition
 from phase3_raft.replication.truncation import truncate_at
 
@@ -89,13 +90,14 @@ class Copy:
             found = read(wanted, _BYTES)
             if late or is_enough([found], 1):
                 answered = True
-                self.partition.unwatch(wake)
+                self.partition.unwatch_log(wake)
                 self._reply(found, follower)
 
-        def wake() -> None:
-            self._post.after(0, answer)
+        def wake(more: bool) -> None:
+            if more:
+                self._post.after(0, answer)
 
-        self.partition.watch(wake)
+        self.partition.watch_log(wake)
         answer()
         self._post.after(WAIT_MS, lambda: answer(late=True))
 
