@@ -164,7 +164,7 @@ class _Accepted(asyncio.StreamReaderProtocol):
         self._listener, self._counted = listener, False
 
     def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._listener.serve(reader, _prepared(writer))
+        self._listener.serve(reader, _RealWriter(writer))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if not self._listener.has_room():
@@ -236,7 +236,8 @@ def _prepared(writer: asyncio.StreamWriter) -> _RealWriter:
     """Give a connection up when what was sent is not acknowledged for some seconds.
 
     Otherwise, after a time in which nothing got through, the system waits as long again before it
-    tries once more. Linux only: see TCP_USER_TIMEOUT in tcp(7).
+    tries once more. Linux only: see TCP_USER_TIMEOUT in tcp(7). That is for connections that we
+    open: who opened one to us may be slow to read, which the system would take for the same.
     """
     option = getattr(socket, "TCP_USER_TIMEOUT", None)
     connection = writer.get_extra_info("socket")

@@ -170,7 +170,10 @@ class Broker:
             default_replicas=config.default_replicas,
         )
         self.fetch_sessions = FetchSessions(
-            self.partition, lambda: int(self.clock.monotonic() * 1000), chance
+            self.partition,
+            lambda broker: broker in self.image.brokers,
+            lambda: int(self.clock.monotonic() * 1000),
+            chance,
         )
         self._producer_ids = range(0)
         apis = APIS if config.quorum is None else [*APIS, *OF_CLUSTERS, *BETWEEN_BROKERS]

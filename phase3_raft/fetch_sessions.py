@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from phase3_raft.fetch_messages import Found
     from phase3_raft.handlers.fetch import Wanted
 
-FIRST_EPOCH = 0
+FIRST_EPOCH, FINAL_EPOCH = 0, -1
 _LARGEST = 2**31 - 1
 MOST_SESSIONS, MOST_PARTITIONS = 1_000, 200_000  # of all sessions together
 IDLE_MS = 120_000  # a session that is not used for so long may end for another one
@@ -89,6 +89,9 @@ class Session:
             one = self._wanted[key]
             partition = self._resolve(*key)
             if partition is not one.partition:
+                if self.follower >= 0 and isinstance(one.partition, Partition):
+                    # A topic of this name was made again: what it has is of the old one.
+                    partition = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 one = self._wanted[key] = one._replace(partition=partition)
             watched = self._watching.get(key)
             if watched is None or watched[0] is not partition:
@@ -137,6 +140,8 @@ class Session:
         told: tuple[list[Wanted], list[Found]] = [], []
         for one, here in zip(wanted, found, strict=True):
             key = one.topic, one.number
+            if key not in self._wanted:  # forgotten meanwhile, on another connection
+                continue
             has_records = here.records is not None and here.records.size > 0
             wrong = bool(here.error) or here.diverging is not None
             said = _Said(here.high_watermark, here.log_start)
@@ -148,7 +153,7 @@ class Session:
             else:
                 self._said[key] = said
             if not (has_records or wrong or _has_more(one)):
-                del self._due[key]
+                self._due.pop(key, None)
         return told
 
     def close(self) -> None:
@@ -168,23 +173,29 @@ def _has_more(wanted: Wanted) -> bool:
 
 
 class FetchSessions:
-    """The sessions of a broker. now_ms: a monotonic clock. chance: from 0 to 1; ids are drawn, so
-    that after a restart no client goes on with a session that is another's by now.
+    """The sessions of a broker. is_broker: whether an id is one of the cluster's. now_ms: a
+    monotonic clock. chance: from 0 to 1; ids are drawn, so that after a restart no client goes on
+    with a session that is another's by now.
 
     Other brokers always get one: without it a follower is not told at once of what is new.
     """
 
     def __init__(
-        self, resolve: Resolve, now_ms: Callable[[], int], chance: Callable[[], float]
+        self,
+        resolve: Resolve,
+        is_broker: Callable[[int], bool],
+        now_ms: Callable[[], int],
+        chance: Callable[[], float],
     ) -> None:
-        self._resolve, self._now_ms, self._chance = resolve, now_ms, chance
+        self._resolve, self._is_broker = resolve, is_broker
+        self._now_ms, self._chance = now_ms, chance
         self._sessions: dict[int, Session] = {}  # the one that was used last is last
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def go_on(self, session_id: int, epoch: int) -> Session | ErrorCode:
-        """The session of a request with an epoch of 1 or more."""
+        """The session of a request that goes on with one."""
         session = self._sessions.get(session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -196,7 +207,8 @@ class FetchSessions:
 
     def begin(self, wanted: Sequence[Wanted], follower: int) -> Session | None:
         """A new session; None: there are too many, and the client has to name all each time."""
-        if not wanted or not (self._make_room(len(wanted), follower) or follower >= 0):
+        is_broker = self._is_broker(follower)
+        if not wanted or not (self._make_room(len(wanted), is_broker) or is_broker):
             return None
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
@@ -216,7 +228,7 @@ class FetchSessions:
         session.used_ms = self._now_ms()
         self._sessions[session.id] = self._sessions.pop(session.id)
 
-    def _make_room(self, partitions: int, follower: int) -> bool:
+    def _make_room(self, partitions: int, is_broker: bool) -> bool:
         """Whether there is, once idle sessions have ended; brokers go before clients."""
         while (
             len(self._sessions) >= MOST_SESSIONS
@@ -224,7 +236,8 @@ class FetchSessions:
         ):
             idle_since = self._now_ms() - IDLE_MS
             for session in self._sessions.values():
-                if session.used_ms < idle_since or follower >= 0 > session.follower:
+                before_it = is_broker and not self._is_broker(session.follower)
+                if session.used_ms < idle_since or before_it:
                     self.end(session.id)
                     break
             else:

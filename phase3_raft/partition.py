@@ -104,6 +104,7 @@ class Partition:
         if self.leads:
             end = self.log.end_offset
             self.replicas.lead(record.isr, record.replicas, end, self._now_ms())
+            self._seen = min(self._seen, self.high_watermark)  # the log may have been cut since
             self._advanced()
         else:
             self.replicas.follow()
@@ -190,6 +191,8 @@ class Partition:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.high_watermark < offset:
             future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+            while self._waiting and self._waiting[0][1].done():  # who waited too long is gone
+                self._waiting.popleft()
             self._waiting.append((offset, future))
             error = await future
             if error:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from craft2.clock import Clock
 from craft2.disk import DiskError, FileSlice
@@ -242,6 +243,9 @@ class Server:
             await outbox.drain()
         except (BadMessage, DiskError) as error:
             self._trouble(f"connection of {host} closed: {error}")
+            with suppress(BadMessage, DiskError, OSError):  # what was asked before it is answered
+                await underway.fewer_than(1)
+                await outbox.drain()
         except OSError:
             pass  # they have hung up
         finally:

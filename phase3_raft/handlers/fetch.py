@@ -31,7 +31,7 @@ from phase3_raft.fetch_messages import (
     Found,
     write_reply,
 )
-from phase3_raft.fetch_sessions import FIRST_EPOCH, Session
+from phase3_raft.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, Session
 from phase3_raft.partition import Partition
 
 
@@ -53,7 +53,7 @@ async def handle(broker: Broker, request: FetchRequest, asked: Asked) -> list[Pi
     wanted, session_id = [_wanted(broker, request, one) for one in request.partitions], NO_SESSION
     sessions, epoch = broker.fetch_sessions, request.session_epoch
     session: Session | None = None
-    if epoch > FIRST_EPOCH:
+    if epoch not in (FIRST_EPOCH, FINAL_EPOCH):
         known = sessions.go_on(request.session_id, epoch)
         if isinstance(known, ErrorCode):
             return write_reply(asked.version, known, NO_SESSION, [], [])

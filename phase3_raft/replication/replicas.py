@@ -158,7 +158,9 @@ class Replicas:
                     wanted.append(who)
             elif who not in fenced and follower.end >= max(watermark, self.begin):
                 wanted.append(who)
-        return None if set(wanted) == set(self.isr) else tuple(sorted(wanted))
+        if set(wanted) == set(self.isr) and not self.proposed:
+            return None
+        return tuple(sorted(wanted))  # also to hear what became of another one, if nobody said it
 
     def propose(self, isr: tuple[BrokerId, ...]) -> None:
         """The controller is asked for this one: until it says otherwise, these count as well."""

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from craft2.net import Address, RealNet, raise_file_limit
+from craft2.net import UNACKNOWLEDGED_MS, Address, RealNet, raise_file_limit
 
 NOWHERE = Address("127.0.0.1", 0)
 
@@ -119,3 +119,26 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_may_be():
         assert raise_file_limit() == resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 200
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_who_connects_may_be_slow_to_read_and_who_is_connected_to_may_not():
+    """The system takes a window that stays closed for a line that is cut."""
+
+    def given_up_after_ms(writer):
+        connection = writer.get_extra_info("socket")
+        return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+
+    async def main():
+        served = []
+        listener = await RealNet().listen(NOWHERE, lambda *ends: served.append(ends))
+        _, writer = await RealNet().connect(listener.address)
+        while not served:
+            await asyncio.sleep(0)
+        assert given_up_after_ms(served[0][1]) == 0
+        assert given_up_after_ms(writer) == UNACKNOWLEDGED_MS
+        for one in (writer, served[0][1], listener):
+            one.close()
+
+    if not hasattr(socket, "TCP_USER_TIMEOUT"):
+        pytest.skip("only Linux can be told when to give a connection up")
+    asyncio.run(asyncio.wait_for(main(), 20))

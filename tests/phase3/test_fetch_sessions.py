@@ -6,7 +6,7 @@ import asyncio
 import random
 
 import pytest
-from brokers import make_topic
+from brokers import delete_topic, make_topic
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -21,6 +21,7 @@ from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.dispatch import Asked
 from phase3_raft.fetch_messages import FetchPartition, FetchRequest
 from phase3_raft.handlers import fetch
+from phase3_raft.metadata.records import BrokerRecord
 
 TOPIC, COUNT = "t", 4
 MAX_BYTES = 10**6
@@ -188,7 +189,8 @@ def test_a_partition_that_goes_after_the_last_look_is_told_of_next_time(client):
 def test_requests_of_a_session_that_is_not_there_are_refused(client):
     client.ask({0: 0})
     session = client.session
-    assert client.ask({}, epoch=7).error == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    for epoch in (7, -5):
+        assert client.ask({}, epoch=epoch).error == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     client.session = session + 1
     assert client.ask({}, epoch=1).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     client.session = session
@@ -202,15 +204,54 @@ def test_requests_of_a_session_that_is_not_there_are_refused(client):
     assert not client.broker.partition(TOPIC, 0)._watchers
 
 
+def test_two_requests_of_one_session_at_once_are_both_answered(client):
+    """The second has the number after the first one's, from another connection."""
+    client.ask({0: 0, 1: 0})
+
+    async def both(forgotten):
+        waiting = asyncio.ensure_future(client._ask({0: 0}, (), MAX_BYTES, 30, client.epoch))
+        await asyncio.sleep(0)
+        second = await client._ask({}, forgotten, MAX_BYTES, 0, client.epoch + 1)
+        client.epoch += 2
+        return told(await waiting), told(second)
+
+    assert client.runner.run(both([])) == ({}, {})
+    assert client.runner.run(both([0])) == ({}, {})
+    client.broker.partition(TOPIC, 0).append(one_value())
+    assert told(client.ask({})) == {}
+    client.broker.partition(TOPIC, 1).append(one_value())
+    assert told(client.ask({})) == {1: len(one_value())}
+
+
+def test_a_follower_of_a_topic_that_was_made_again_has_to_say_where_it_is(runner):
+    """What it has is of the old topic, and must not be counted for the new one."""
+    broker = broker_on_virtual_disk()
+    follower = Client(broker, runner, follower=2)
+    broker.partition(TOPIC, 0).append(one_value())
+    follower.ask({0: 0})
+    follower.ask({0: 1})
+    delete_topic(broker, TOPIC)
+    make_topic(broker, TOPIC, COUNT)
+    partition = broker.partition(TOPIC, 0)
+    partition.replicas.changed((1, 2), (1, 2), 0)
+    partition.append(one_value())
+    assert told(follower.ask({})) == {0: int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
+    assert partition.replicas.followers[2].end < 1
+    assert told(follower.ask({0: 0})) == {0: len(one_value())}
+
+
 def test_idle_sessions_end_for_others_and_clients_for_brokers(runner, monkeypatch):
     monkeypatch.setattr(fetch_sessions, "MOST_SESSIONS", 2)
     clock = ManualClock()
     broker = broker_on_virtual_disk(clock)
     clients = [Client(broker, runner) for _ in range(4)]
-    follower = Client(broker, runner, follower=2)
+    broker.metadata.write([BrokerRecord(2, "there", 9092)])
+    follower, nobody = Client(broker, runner, follower=2), Client(broker, runner, follower=3)
     for one in clients[:3]:
         one.ask({0: 0})
     assert [one.session > 0 for one in clients] == [True, True, False, False]
+    nobody.ask({0: 0})
+    assert nobody.session == 0  # it only says that it is a broker
     clock.advance(fetch_sessions.IDLE_MS / 1000 + 1)
     clients[1].ask({})
     clients[3].ask({0: 0})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from craft2.clock import ManualClock
 from craft2.faulty_disk import FaultyDisk
@@ -50,6 +51,30 @@ def test_a_follower_with_a_longer_log_is_told_where_to_cut_it():
     assert asked(partition, offset=5, last_epoch=-1).error == ErrorCode.OFFSET_OUT_OF_RANGE
     partition.log.advance_start(1)
     assert asked(partition, offset=0, last_epoch=1).error == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_who_leads_again_with_a_shorter_log_tells_of_all_that_is_new():
+    """An unclean election had put another one before it, and its log was cut."""
+    partition = led(replace(LED, isr=(1,)))
+    for _ in range(9):
+        partition.append(encode_values([b"a"], timestamps=1))
+    partition.become(replace(LED, leader=2, leader_epoch=2, isr=(2,)))
+    partition.truncate_to(3)
+    partition.become(replace(LED, leader_epoch=3, isr=(1, 2)))
+    told = []
+    partition.watch(lambda: told.append(partition.high_watermark))
+
+    async def send():
+        partition.append(encode_values([b"b"], timestamps=1))
+        waiting = asyncio.ensure_future(partition.replicated(4, 3))
+        await asyncio.sleep(0)
+        partition.fetched(2, 4)
+        await asyncio.sleep(0)
+        assert waiting.done()
+        return waiting.result()
+
+    assert asyncio.run(send()) == ErrorCode.NONE
+    assert told[-1] == 4
 
 
 def test_a_broker_leads_nothing_before_the_cluster_knows_that_it_has_started():

@@ -113,6 +113,23 @@ def test_who_is_not_where_the_leader_began_is_not_taken_in():
     assert leads.wanted_isr(12, now_ms=4) == (1, 2)
 
 
+def test_a_proposal_of_which_nothing_was_heard_is_made_anew():
+    """The controller was lost, and the replica that was to be taken in has died since."""
+    leads = Replicas(1, max_lag_ms=100)
+    leads.lead((1,), (1, 2), begin=10, now_ms=0)
+    leads.fetched(2, 10, end=10, now_ms=1)
+    assert leads.wanted_isr(10, now_ms=2) == (1, 2)
+    leads.propose((1, 2))
+    assert leads.wanted_isr(20, now_ms=3) is None
+    leads.answered(refused=False)  # it may be in force, so it counts
+    assert leads.high_watermark(20) == 10
+    assert leads.wanted_isr(20, now_ms=200, fenced={2}) == (1,)
+    leads.propose((1,))
+    leads.changed((1,), (1, 2), now_ms=201)
+    assert leads.high_watermark(20) == 20
+    assert leads.wanted_isr(20, now_ms=202, fenced={2}) is None
+
+
 LOG = st.lists(st.integers(0, 3), max_size=12)
 
 

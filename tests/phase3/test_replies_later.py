@@ -167,6 +167,18 @@ def test_what_goes_wrong_later_closes_the_connection_after_the_replies_before_it
     play(tmp_path, story)
 
 
+def test_what_was_asked_before_a_bad_request_is_answered(tmp_path):
+    async def story(some):
+        some.writer.write(produce(1) + frame((999, 0), 2, b""))
+        await some.until(lambda: some.said)
+        await some.nothing_comes()
+        some.syncs[0].set_result(None)
+        assert [await some.reply(), await some.reply()] == [1, None]
+        assert "API 999" in some.said[0]
+
+    play(tmp_path, story)
+
+
 def test_replies_to_a_client_that_is_gone_are_lost_without_a_word(tmp_path):
     async def story(some):
         some.writer.write(produce(1) + produce(2))
