@@ -1,8 +1,8 @@
 """The broker beside Apache Kafka: both on this machine, the same client, in turn.
 
 Both are warmed up first, since Java is slow until it has compiled what runs often. In pairs, one
-broker works while the other one is idle; where milliseconds count it is stopped (SIGSTOP), or what
-it tidies up after its own turn would be measured with the other one. `broker` measures bulk work,
+broker works while the other one is stopped (SIGSTOP), or what that tidies up after its own turn
+would be measured as well. `broker` measures bulk work,
 `broker-requests` what a single request costs, `broker-cost` what the broker takes of the machine.
 """
 
@@ -78,16 +78,31 @@ def rounds(bench: Bench) -> int:
 def broker(bench: Bench) -> None:
     """Twelve comparisons."""
     with both(bench) as (ours, peer):
+
+        def of_ours(work: Work) -> Rates:
+            with stopped(peer.pid):
+                return bulk(ours.bootstrap_servers, work)
+
+        def of_peer(work: Work) -> Rates:
+            with stopped(ours.pid):
+                return bulk(peer.bootstrap_servers, work)
+
         for size, messages in ((100, 1_000_000), (1_000, 300_000)):
             for codec in ("none", "lz4", "zstd"):
                 work = Work(round(bench.seconds(messages)), size, codec)
-                addresses = ours.bootstrap_servers, peer.bootstrap_servers
-                compare_bulk(bench, *addresses, work, "broker", f", {codec}")
+                compare_bulk(bench, of_ours, of_peer, work, "broker", f", {codec}")
 
 
-def compare_bulk(bench: Bench, ours: str, peer: str, work: Work, what: str, kind: str = "") -> None:
+def compare_bulk(
+    bench: Bench,
+    ours: Callable[[Work], Rates],
+    peer: Callable[[Work], Rates],
+    work: Work,
+    what: str,
+    kind: str = "",
+) -> None:
     """Produce and consume the same with both, in turns; `what` and `kind` name it."""
-    measured = [(bulk(ours, work), bulk(peer, work)) for _ in range(rounds(bench))]
+    measured = [(ours(work), peer(work)) for _ in range(rounds(bench))]
     for way in Rates._fields:
         pairs = Pairs(*([getattr(r, way) for r in side] for side in zip(*measured, strict=True)))
         for backend, rates in ((OURS, pairs.ours), (KAFKA, pairs.peer)):

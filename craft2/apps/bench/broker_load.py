@@ -8,6 +8,7 @@ do when the client is not in the way: requests that were encoded once, sent agai
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import socket
 import struct
@@ -89,7 +90,11 @@ def values(size_bytes: int) -> list[bytes]:
 
 
 def bulk(bootstrap: str, work: Work) -> Rates:
-    """Produce it all, then consume it all, each as fast as librdkafka goes. Raises BenchError."""
+    """Produce it all, then consume it all, each as fast as librdkafka goes. Raises BenchError.
+
+    Before that the disk writes what former rounds have left it, or this one would wait for it.
+    """
+    os.sync()
     with topic(bootstrap, work.partitions, work.replicas) as name:
         return Rates(_produce(bootstrap, name, work), _consume(bootstrap, name, work))
 
@@ -147,6 +152,7 @@ def _consume(bootstrap: str, name: str, work: Work) -> float:
             "enable.auto.commit": False,
             "queued.min.messages": 1_000_000,
             "fetch.message.max.bytes": 4_000_000,
+            "queued.max.messages.kbytes": 2_000_000,  # or it pauses for a second when it has 64 MB
             **_QUIET,
         }
     )

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 
 import psutil
@@ -55,7 +56,8 @@ def cluster(bench: Bench) -> None:
     with both(bench) as (ours, peer):
         for size, messages in ((100, 1_000_000), (1_000, 200_000)):
             work = Work(round(bench.seconds(messages)), size, acks="all", replicas=REPLICAS)
-            compare_bulk(bench, ours.bootstrap_servers, peer.bootstrap_servers, work, "cluster")
+            here, there = (partial(bulk, one.bootstrap_servers) for one in (ours, peer))
+            compare_bulk(bench, here, there, work, "cluster")
         memory = sum(psutil.Process(pid).memory_info().rss for pid in ours.pids.values()) / 1e6
         bench.compare(
             "cluster: memory of three brokers",
