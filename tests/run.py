@@ -6,6 +6,7 @@ pytest runs, `N passed, N failed`; the exit code is 0 only if every step was cle
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -64,6 +65,8 @@ def main(arguments: list[str]) -> int:
     steps.append(("notebooks", [*PYTEST, *NBVAL, *PARALLEL, *notebooks]))
     if arguments:
         steps = [("pytest", [*PYTEST, *arguments])]
+    # Hundreds of processes begin here, and each would compile all that it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     clean, passed, failed = True, 0, 0
     for name, command in steps:
         if name == "notebooks" and not notebooks:

@@ -69,7 +69,7 @@ def test_a_batch_is_kept_under_its_client_with_the_time_of_arrival(client, sink)
 def test_what_is_no_batch_is_not_kept(client, sink):
     for content, status, words in [
         (b"{", 400, "the body is no JSON"),
-        (b'{"client_id": "\xff"}', 400, "byte 15 of the body, b'\\xff', is no UTF-8"),
+        (b'{"client_id": "\xff"}', 400, "the body is no JSON: byte 15, b'\\xff', is no UTF-8"),
         (b'{"client_id": 1e999}', 400, "too large for 64 bits, in '{"),
         (b'{"metrics": [{"name": "cpu", "value": 1}]}', 422, "client_id is missing. Fix: "),
         (b" " * (MAX_BODY_BYTES + 1), 413, f"{MAX_BODY_BYTES} are read. Fix: send fewer"),

@@ -97,8 +97,9 @@ def _not_json(body: bytes, error: Exception) -> NotJson:
     try:
         body.decode()
     except UnicodeDecodeError as bad:
-        where = f"byte {bad.start} of the body, {body[bad.start : bad.start + 1]!r}"
-        return NotJson(f"{where}, is no UTF-8", "encode the text as UTF-8")
+        where = f"byte {bad.start}, {body[bad.start : bad.start + 1]!r}"
+        what = f"the body is no JSON: {where}, is no UTF-8"
+        return NotJson(what, "encode the text as UTF-8")
     what = str(error).partition(" - at ")[0]  # msgspec knows no more of the place than this shows
     if what == "Number out of range":
         fix = "send numbers from -1.8e308 to 1.8e308"
