@@ -35,7 +35,8 @@ _PARTITION = {
     **dict.fromkeys((9, 10, 11), codec.numbers("iiqqi")),
     _FLEXIBLE: codec.numbers("iiqiqi"),
 }
-NO_SESSION, NO_EPOCH = 0, -1
+NO_SESSION, FIRST_EPOCH, FINAL_EPOCH = 0, 0, -1  # of sessions: see `fetch_sessions`
+LARGEST_EPOCH = 2**31 - 1
 
 
 class FetchPartition(NamedTuple):
@@ -94,9 +95,18 @@ class FetchReply(NamedTuple):
     partitions: list[Fetched]
 
 
+def next_epoch(epoch: int) -> int:
+    """The number of a session's next request: after the largest comes 1, since 0 begins a session.
+
+    >>> next_epoch(FIRST_EPOCH), next_epoch(LARGEST_EPOCH)
+    (1, 1)
+    """
+    return epoch % LARGEST_EPOCH + 1
+
+
 def read_request(version: int, data: bytes, at: int) -> FetchRequest:
     """The request that is at `at`. Raises BadMessage."""
-    session_id, session_epoch = NO_SESSION, NO_EPOCH
+    session_id, session_epoch = NO_SESSION, FINAL_EPOCH
     if version >= 7:
         head, at = _HEAD_WITH_SESSION(data, at)
         replica, wait_ms, min_bytes, max_bytes, _, session_id, session_epoch = head

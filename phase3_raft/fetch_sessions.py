@@ -29,14 +29,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import TopicPartition
+from phase3_raft.fetch_messages import LARGEST_EPOCH, next_epoch
 from phase3_raft.partition import Partition
 
 if TYPE_CHECKING:
     from phase3_raft.fetch_messages import Found
     from phase3_raft.handlers.fetch import Wanted
 
-FIRST_EPOCH, FINAL_EPOCH = 0, -1
-_LARGEST = 2**31 - 1
 MOST_SESSIONS, MOST_PARTITIONS = 1_000, 200_000  # of all sessions together
 IDLE_MS = 120_000  # a session that is not used for so long may end for another one
 
@@ -201,7 +200,7 @@ class FetchSessions:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.epoch != epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
-        session.epoch = 1 if epoch == _LARGEST else epoch + 1
+        session.epoch = next_epoch(epoch)
         self._used(session)
         return session
 
@@ -212,7 +211,7 @@ class FetchSessions:
             return None
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
-            session_id = int(self._chance() * _LARGEST)
+            session_id = int(self._chance() * LARGEST_EPOCH)
         session = self._sessions[session_id] = Session(session_id, self._resolve, follower)
         session.change(wanted, ())
         self._used(session)

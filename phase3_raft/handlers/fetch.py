@@ -25,13 +25,15 @@ from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked, Piece
 from phase3_raft.fetch_messages import (
+    FINAL_EPOCH,
+    FIRST_EPOCH,
     NO_SESSION,
     FetchPartition,
     FetchRequest,
     Found,
     write_reply,
 )
-from phase3_raft.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, Session
+from phase3_raft.fetch_sessions import Session
 from phase3_raft.partition import Partition
 
 

@@ -20,23 +20,22 @@ from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import TopicPartition
 from phase3_raft.codec import BadMessage
 from phase3_raft.fetch_messages import (
+    FIRST_EPOCH,
     FOLLOWERS_VERSION,
     NO_SESSION,
     Fetched,
     FetchPartition,
     FetchRequest,
+    next_epoch,
     read_reply,
     write_request,
 )
-from phase3_raft.fetch_sessions import FIRST_EPOCH
 from phase3_raft.metadata.records import BrokerId
 from phase3_raft.partition import Partition
 from phase3_raft.peers import Peers
 from phase3_raft.replication.throttle import Throttle, is_throttled
 from phase3_raft.replication.truncation import truncate_at
 
-VERSION = FOLLOWERS_VERSION
-_LARGEST = 2**31 - 1  # epoch of a session, then it is 1 again
 LANE = "replication"
 WAIT_MS = 500  # the leader waits so long for something to send
 MAX_BYTES = 10 * 1024**2  # of one reply
@@ -116,11 +115,13 @@ class Fetcher:
         session = self._session, self._epoch
         request = FetchRequest(self._me, WAIT_MS, 1, MAX_BYTES, *session, named, forgotten)
         asked, body = self._partitions, write_request(request)
-        reply = read_reply(*await self._peers.exchange(self.leader, "fetch", VERSION, body, LANE))
+        reply = read_reply(
+            *await self._peers.exchange(self.leader, "fetch", FOLLOWERS_VERSION, body, LANE)
+        )
         if reply.error:  # the leader does not know this session, or not so
             self._begin_anew()
             return True
-        self._session, self._epoch = reply.session_id, self._epoch % _LARGEST + 1
+        self._session, self._epoch = reply.session_id, next_epoch(self._epoch)
         if self._session == NO_SESSION:  # it has no room for one
             self._begin_anew()
         for found in reply.partitions:

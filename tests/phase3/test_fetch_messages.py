@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import doctest
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from craft2.disk import FileSlice
 from phase2_groups.error_codes import ErrorCode
-from phase3_raft import schemas
+from phase3_raft import fetch_messages, schemas
 from phase3_raft.codec import BadMessage
 from phase3_raft.fetch_messages import (
     Fetched,
@@ -220,3 +221,8 @@ def test_a_request_that_is_cut_is_refused(request, data):
     cut = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(BadMessage):
         read_request(11, whole[:cut], 0)
+
+
+def test_the_examples_in_the_text_are_true():
+    done = doctest.testmod(fetch_messages)
+    assert (done.failed, done.attempted > 0) == (0, True)
