@@ -46,6 +46,15 @@ def test_sharing_and_not_sharing_a_sync_are_both_measured(tmp_path):
         assert log_loads.log_rate(tmp_path, clients=3, share=share, seconds=0.02) > 0
 
 
+def test_who_shares_a_sync_needs_fewer(tmp_path):
+    alone, shared = (
+        log_loads.syncs_per_message(tmp_path, clients=16, share=share, calls=20)
+        for share in (False, True)
+    )
+    batched = log_loads.syncs_per_message(tmp_path, clients=1, size=100, calls=20)
+    assert batched < 0.05 < shared < 1 <= alone
+
+
 def test_a_power_cut_leaves_what_was_synced_and_a_table_says_what_else(capsys):
     log_loads.power_cuts(12)
     lines = capsys.readouterr().out.splitlines()

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from craft2.apps.bench.harness import Operation, closed_loop
+from craft2.apps.bench.harness import MakeOperation, closed_loop
 from craft2.apps.ingestion.flights import FlightEvent, batch_of
 from craft2.disk import CountingDisk, RealDisk
 from craft2.errors import Craft2Error
@@ -118,18 +118,33 @@ def log_rate(
     with PartitionLog(tempfile.mkdtemp(dir=folder)) as log:
         if share:
             _let_go(log)
-        turn = threading.Lock()
-        batch = encode_values([b"x" * 170] * size)
-
-        def alone() -> None:
-            with turn:
-                log.append_as_leader(batch, 0)
-                log.flush()
-
-        def make(client: int) -> Operation:
-            return partial(log.append_durably, batch) if share else alone
-
+        make = _appending(log, share, size)
         return size * closed_loop(make, clients=clients, seconds=seconds).calls_per_s
+
+
+def syncs_per_message(
+    folder: Path, *, clients: int, share: bool = True, size: int = 1, calls: int = 50
+) -> float:
+    """The syncs that a durable message costs where `log_rate` has its messages a second."""
+    disk: Any = CountingDisk(RealDisk())
+    with PartitionLog(tempfile.mkdtemp(dir=folder), disk=disk) as log:
+        disk.calls.clear()
+        closed_loop(_appending(log, share, size), clients=clients, calls=calls, warmup=0)
+        syncs: int = disk.calls["sync"]
+        return syncs / (clients * calls * size)
+
+
+def _appending(log: PartitionLog, share: bool, size: int) -> MakeOperation:
+    """What each client repeats: to append a batch of `size` messages, durably."""
+    turn = threading.Lock()
+    batch = encode_values([b"x" * 170] * size)
+
+    def alone() -> None:
+        with turn:
+            log.append_as_leader(batch, 0)
+            log.flush()
+
+    return lambda client: partial(log.append_durably, batch) if share else alone
 
 
 def log_without_power(keep: float, seed: int) -> FaultyDisk:
