@@ -44,7 +44,7 @@ class LocalProcess:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            start_new_session=True,
+            process_group=0,
         )
         self.address = ""
         if wait:

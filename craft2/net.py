@@ -1,6 +1,6 @@
 """The network, as an argument: everything that listens or connects does it through a `Net`.
 
-`RealNet` is TCP, by asyncio's streams. A simulated network gives the same two objects for a
+`RealNet` is TCP, by asyncio. A simulated network gives the same two objects for a
 connection, so what is written against them runs on virtual time unmodified.
 
 >>> import asyncio
@@ -28,7 +28,7 @@ import resource
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from craft2.errors import Craft2Error
 
@@ -37,7 +37,7 @@ ACCEPTED_AT_ONCE = 16  # of them, before anything else is done
 MAX_CONNECTIONS = 1_000  # that one listener holds
 FULL_S = 10.0  # it says no more often that it is full
 BUFFER_BYTES = 256 * 1024  # what a reader holds before the sender has to wait
-UNACKNOWLEDGED_MS = 3_000  # see `_prepared`
+UNACKNOWLEDGED_MS = 3_000  # see `_Opened`
 
 
 class NetError(Craft2Error):
@@ -75,17 +75,47 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
+class Receiver(Protocol):
+    """Who is given what comes in on a connection, as it comes."""
+
+    def received(self, data: bytes) -> None: ...
+
+    def finished(self) -> None:
+        """The other end sends no more; it may still read."""
+
+    def lost(self) -> None:
+        """The connection is no more: closed here or there, or broken. This is the last call."""
+
+
 class Reader(Protocol):
-    """What the other end sends. asyncio's StreamReader is one."""
+    """What the other end sends: for whoever waits, or given to a receiver at once.
+
+    Waiting is easier to write. A receiver is called in the middle of the event loop: that saves a
+    future and a task's turn for each piece (`make bench ARGS=cluster-latency`).
+    """
 
     async def read(self, n: int = -1) -> bytes:
         """Up to `n` bytes, as soon as there are some; none at the end. Raises OSError."""
 
+    def deliver(self, receiver: Receiver) -> None:
+        """From now on give all to this one, and nothing to `read`."""
+
+    def pause(self) -> None:
+        """Deliver no more for a while: then the other end has to wait, too."""
+
+    def resume(self) -> None:
+        """Go on."""
+
 
 class Writer(Protocol):
-    """What the other end is sent. asyncio's StreamWriter is one."""
+    """What the other end is sent."""
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes) -> None:
+        """Send it, some time; if the connection is broken, the next `drain` says so."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is waiting to be sent that `drain` would wait."""
 
     async def drain(self) -> None:
         """Wait until not too much is waiting to be sent. Raises OSError."""
@@ -156,27 +186,162 @@ class _RealListener:
         self._server.close()
 
 
-class _Accepted(asyncio.StreamReaderProtocol):
-    """A connection that has come in: asyncio's streams, counted."""
+class _Connection(asyncio.Protocol):
+    """One end of a connection, its Reader and its Writer.
 
-    def __init__(self, listener: _RealListener) -> None:
-        super().__init__(asyncio.StreamReader(limit=BUFFER_BYTES), self._serve)
-        self._listener, self._counted = listener, False
+    Invariants: nothing is held for `read` once there is a receiver; who waits for room is in
+    `_rooms`, who waits for data is `_news`.
+    """
 
-    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._listener.serve(reader, _RealWriter(writer))
+    _transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self._held = bytearray()
+        self._receiver: Receiver | None = None
+        self._has_ended = self._is_lost = self._is_paused = False
+        self._error: Exception | None = None
+        self._news: asyncio.Future[None] | None = None
+        self._rooms: list[asyncio.Future[None]] = []
+
+    # What the event loop says.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._receiver is not None:
+            self._receiver.received(data)
+            return
+        self._held += data
+        if len(self._held) > BUFFER_BYTES:
+            self.pause()
+        self._tell_reader()
+
+    def eof_received(self) -> bool:
+        self._has_ended = True
+        if self._receiver is not None:
+            self._receiver.finished()
+        self._tell_reader()
+        return True  # our direction stays open
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._has_ended = self._is_lost = True
+        self._error = exc
+        if self._receiver is not None:
+            self._receiver.lost()
+        self._tell_reader()
+        self.resume_writing()
+
+    def pause_writing(self) -> None:
+        self.is_full = True
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+        rooms, self._rooms = self._rooms, []
+        for room in rooms:
+            if not room.done():
+                room.set_result(None)
+
+    # A Reader.
+
+    async def read(self, n: int = -1) -> bytes:
+        while not self._held:
+            if self._error is not None:
+                raise self._error
+            if self._has_ended:
+                return b""
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
+        data = bytes(self._held if n < 0 else self._held[:n])
+        del self._held[: len(data)]
+        if len(self._held) <= BUFFER_BYTES:
+            self.resume()
+        return data
+
+    def _tell_reader(self) -> None:
+        news, self._news = self._news, None
+        if news is not None and not news.done():
+            news.set_result(None)
+
+    def deliver(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        if self._held:
+            held, self._held = bytes(self._held), bytearray()
+            receiver.received(held)
+        if self._has_ended and not self._is_lost:
+            receiver.finished()
+        if self._is_lost:
+            receiver.lost()
+
+    def pause(self) -> None:
+        if not (self._is_paused or self._transport.is_closing()):
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._is_paused and not self._transport.is_closing():
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    # A Writer.
+
+    def write(self, data: bytes) -> None:
+        if not self._transport.is_closing():  # or uvloop would raise what nobody expects
+            self._transport.write(data)
+
+    async def drain(self) -> None:
+        if self._transport.is_closing():
+            await asyncio.sleep(0)  # so that we have heard why
+        if self.is_full and not self._is_lost:
+            self._rooms.append(asyncio.get_running_loop().create_future())
+            await self._rooms[-1]
+        if self._is_lost:
+            raise self._error or ConnectionResetError("the connection is closed")
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def get_extra_info(self, name: str) -> Any:
+        """See `asyncio.BaseTransport`."""
+        return self._transport.get_extra_info(name)
+
+
+class _Accepted(_Connection):
+    """One that has come in, and is counted."""
+
+    def __init__(self, listener: _RealListener) -> None:
+        super().__init__()
+        self._listener, self._counted = listener, False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
         if not self._listener.has_room():
             transport.close()
             return
         self._listener.open += 1
         self._counted = True
-        super().connection_made(transport)
+        self._listener.serve(self, self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._listener.open -= self._counted
         super().connection_lost(exc)
+
+
+class _Opened(_Connection):
+    """One that we have opened: given up when what was sent is not acknowledged for some seconds.
+
+    Otherwise, after a time in which nothing got through, the system waits as long again before it
+    tries once more. Linux only: see TCP_USER_TIMEOUT in tcp(7). Who opened one to us may be slow to
+    read, which the system would take for the same.
+    """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        option = getattr(socket, "TCP_USER_TIMEOUT", None)
+        connection = transport.get_extra_info("socket")
+        if option is not None and connection is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, UNACKNOWLEDGED_MS)
 
 
 class RealNet:
@@ -209,41 +374,8 @@ class RealNet:
         return listener
 
     async def connect(self, address: Address) -> tuple[Reader, Writer]:
-        reader, writer = await asyncio.open_connection(
-            address.host, address.port, limit=BUFFER_BYTES
-        )
-        return reader, _prepared(writer)
-
-
-class _RealWriter:
-    """A StreamWriter for a connection that may be broken, which the next `drain` says.
-
-    uvloop's would raise RuntimeError from `write`, which nobody expects, when the system gave the
-    connection up a moment ago and no task has been told yet.
-    """
-
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self._transport = writer.transport
-        self.drain, self.close = writer.drain, writer.close
-        self.get_extra_info = writer.get_extra_info
-
-    def write(self, data: bytes) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(data)
-
-
-def _prepared(writer: asyncio.StreamWriter) -> _RealWriter:
-    """Give a connection up when what was sent is not acknowledged for some seconds.
-
-    Otherwise, after a time in which nothing got through, the system waits as long again before it
-    tries once more. Linux only: see TCP_USER_TIMEOUT in tcp(7). That is for connections that we
-    open: who opened one to us may be slow to read, which the system would take for the same.
-    """
-    option = getattr(socket, "TCP_USER_TIMEOUT", None)
-    connection = writer.get_extra_info("socket")
-    if option is not None and connection is not None:
-        connection.setsockopt(socket.IPPROTO_TCP, option, UNACKNOWLEDGED_MS)
-    return _RealWriter(writer)
+        _, connection = await asyncio.get_running_loop().create_connection(_Opened, *address)
+        return connection, connection
 
 
 def raise_file_limit() -> int:

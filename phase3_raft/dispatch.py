@@ -12,7 +12,8 @@ oldest one, with an error and the versions that we do know (KIP-511).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -32,14 +33,15 @@ BEGIN_S = 5.0  # a client waits so long for a broker that has just begun
 DECIDE_S, PAUSE_S = 5.0, 0.05  # a client waits so long for a controller; it is looked for so often
 Piece: TypeAlias = bytes | FileSlice
 Body: TypeAlias = "schemas.Fields | list[Piece] | None"
+Coming: TypeAlias = "asyncio.Future[Body] | Coroutine[Any, Any, Body]"
 Reply: TypeAlias = "list[Piece] | None"  # with its head; None: there is none
 
 
 class Later(NamedTuple):
-    """A body that comes when `rest()` is done. What the request changes here has been changed: the
-    requests that follow it on its connection need not wait."""
+    """A body that comes later. What the request changes here has been changed: the requests that
+    follow it on its connection need not wait."""
 
-    rest: Callable[[], Awaitable[Body]]
+    body: Coming
 
 
 class Asked(NamedTuple):
@@ -54,20 +56,60 @@ class Api(NamedTuple):
     """An API that is served: versions `first` to `last`.
 
     name: as `kio` calls it. handle: called with the broker, the request and who asks; returns the
-    reply's fields, or its body in pieces, or None for no reply, or it comes `Later`; or a coroutine
-    that does.
+    reply's fields, or its body in pieces, or None for no reply; or an awaitable of that, for
+    which the next requests wait, or which comes `Later`.
     """
 
     key: int
     name: str
     first: int
     last: int
-    handle: Callable[[Broker, Any, Asked], Body | Later | Awaitable[Body | Later]]
+    handle: Callable[[Broker, Any, Asked], Body | Later | Coming]
     advertised_first: int | None = None  # if not `first`
     read: Callable[[int, bytes, int], Any] | None = None  # version, frame, start; else `schemas`
     waits: bool = False  # the reply may come much later, and a client can do without it
     at_once: bool = False  # also by a broker that does not know yet what there is
     decides: bool = False  # only the controller can answer it: other brokers pass it on
+
+
+class Pending:
+    """A reply that is not there yet. holds: the next requests of its connection have to wait for
+    it. waits: it may be a long time coming, and the client can do without it."""
+
+    __slots__ = ("_finish", "_future", "holds", "waits")
+
+    def __init__(
+        self,
+        future: asyncio.Future[Any],
+        finish: Callable[[asyncio.Future[Any]], Reply],
+        *,
+        holds: bool,
+        waits: bool,
+    ) -> None:
+        self._future, self._finish = future, finish
+        self.holds, self.waits = holds, waits
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `take` may be called."""
+        return self._future.done()
+
+    def when_done(self, tell: Callable[[object], object]) -> None:
+        """Call back, soon after it is."""
+        self._future.add_done_callback(tell)
+
+    def take(self) -> Reply:
+        """The reply, once. Raises what went wrong."""
+        return self._finish(self._future)
+
+    def cancel(self) -> None:
+        """Nobody wants it any more."""
+        self._future.cancel()
+
+    async def wait(self) -> Reply:
+        """The reply, when it is there."""
+        await asyncio.wait([self._future])
+        return self.take()
 
 
 class Dispatch:
@@ -78,21 +120,16 @@ class Dispatch:
         self._apis = {api.key: api for api in apis}
         self._begins = broker.config.quorum is not None
         self._now = broker.clock.monotonic
-        self._later = Tasks()
+        self._tasks = Tasks()
         self.meters = {api.name: Meter() for api in apis}
-
-    def waits(self, frame: bytes) -> bool:
-        """Whether the reply to this request may be a long time coming."""
-        api = self._apis.get(int.from_bytes(frame[:2]))
-        return api is not None and api.waits
 
     async def answer(self, frame: bytes, host: str) -> Reply:
         """The reply to a request, with its head; None: there is none. Raises BadMessage."""
-        reply = await self.begin(frame, host)
-        return await reply if isinstance(reply, asyncio.Task) else reply
+        reply = self.begin(frame, host)
+        return await reply.wait() if isinstance(reply, Pending) else reply
 
-    async def begin(self, frame: bytes, host: str) -> Reply | asyncio.Task[Reply]:
-        """The same; but a reply that comes `Later` is a task."""
+    def begin(self, frame: bytes, host: str) -> Reply | Pending:
+        """The same, now if it is there now."""
         header = read_header(frame)
         api = self._apis.get(header.api_key)
         if api is None or not api.first <= header.version <= api.last:
@@ -102,30 +139,39 @@ class Dispatch:
                     "ask ApiVersions which are",
                 )
             return self._unknown_version(header.correlation_id)
-        if self._begins and not api.at_once:
-            await self._begun()
-        began = self._now()
+        began, received = self._now(), len(frame)
         try:
-            if api.decides:
-                reply = await self._decided(api, header, frame, host)
-            else:
-                body = await self._body(api, header, frame, host)
-                if isinstance(body, Later):
-                    rest = self._complete(api, header, body, began, len(frame))
-                    return self._later.spawn(rest)
-                reply = self._whole(api, header, body)
+            if api.decides or (self._begins and not api.at_once):
+                work = self._tasks.spawn(self._slowly(api, header, frame, host))
+                finish = partial(self._finish, api, None, began, received)
+                return Pending(work, finish, holds=True, waits=api.waits)
+            body = self._body(api, header, frame, host)
+            holds = not isinstance(body, Later)
+            if isinstance(body, Later):
+                body = body.body
+            if isinstance(body, Awaitable):
+                future = body if isinstance(body, asyncio.Future) else self._tasks.spawn(body)
+                finish = partial(self._finish, api, header, began, received)
+                return Pending(future, finish, holds=holds, waits=api.waits)
+            reply = self._whole(api, header, body)
         except Exception:
             self.meters[api.name].failed += 1
             raise
-        self._observe(api, began, len(frame), reply)
+        self._observe(api, began, received, reply)
         return reply
 
-    async def _complete(
-        self, api: Api, header: Header, later: Later, began: float, received: int
+    def _finish(
+        self,
+        api: Api,
+        header: Header | None,
+        began: float,
+        received: int,
+        future: asyncio.Future[Any],
     ) -> Reply:
-        """The reply that comes later."""
+        """The reply that was pending: a body, or, without a header, a reply with its head."""
         try:
-            reply = self._whole(api, header, await later.rest())
+            result = future.result()
+            reply: Reply = result if header is None else self._whole(api, header, result)
         except Exception:
             self.meters[api.name].failed += 1
             raise
@@ -135,6 +181,12 @@ class Dispatch:
     def _observe(self, api: Api, began: float, received: int, reply: Reply) -> None:
         sent = sum(map(_size, reply)) if reply is not None else 0
         self.meters[api.name].observe(self._now() - began, received=received, sent=sent)
+
+    async def _slowly(self, api: Api, header: Header, frame: bytes, host: str) -> Reply:
+        if self._begins and not api.at_once:
+            await self._begun()
+        decide = self._decided if api.decides else self._reply
+        return await decide(api, header, frame, host)
 
     async def _begun(self) -> None:
         """Wait until this broker is one of its cluster, so long at most; then raises
@@ -187,19 +239,21 @@ class Dispatch:
         return set(_errors(message)) == {ErrorCode.NOT_CONTROLLER}
 
     async def _reply(self, api: Api, header: Header, frame: bytes, host: str) -> Reply:
-        body = await self._body(api, header, frame, host)
-        return self._whole(api, header, await body.rest() if isinstance(body, Later) else body)
+        body = self._body(api, header, frame, host)
+        if isinstance(body, Later):
+            body = body.body
+        return self._whole(api, header, await body if isinstance(body, Awaitable) else body)
 
-    async def _body(self, api: Api, header: Header, frame: bytes, host: str) -> Body | Later:
+    def _body(self, api: Api, header: Header, frame: bytes, host: str) -> Body | Later | Coming:
         flexible = schemas.is_flexible(api.name, header.version)
         start = skip_tagged_fields(frame, header.end) if flexible else header.end
         if api.read is not None:
             request = api.read(header.version, frame, start)
         else:
             request = schemas.decode(api.name, header.version, frame, start, latest=api.last)
-        asked = Asked(header.version, header.client_id or "", host)
-        body = api.handle(self._broker, request, asked)
-        return await body if isinstance(body, Awaitable) else body
+        return api.handle(
+            self._broker, request, Asked(header.version, header.client_id or "", host)
+        )
 
     def _whole(self, api: Api, header: Header, body: Body) -> Reply:
         """A body with its head before it."""

@@ -6,9 +6,9 @@ does. With one replica that is all there is. Followers append what the leader ha
 (`replication.fetcher`).
 
 Three kinds of requests wait. A reader that has everything: `watch` calls it back when there is
-more, and `watch_log` a follower. A producer with acks=all: `replicated`. A producer to a topic with
-`flush.messages=1`: appending does not sync, `flushed` does, once for all who wait by then, so a
-hundred connections share a sync.
+more, and `watch_log` a follower. A producer with acks=all: `when_replicated`. A producer to a topic
+with `flush.messages=1`: appending does not sync, `flushed` does, once for all who wait by then, so
+a hundred connections share a sync.
 
 Source: Kafka's `Partition`, `UnifiedLog`, `DelayedFetch`.
 """
@@ -64,7 +64,7 @@ class Partition:
         self.replicas = Replicas(me, max_lag_ms, self.log.log_start)
         self._watchers: dict[Callable[[], object], None] = {}
         self._copiers: dict[Callable[[bool], object], None] = {}
-        self._waiting: deque[tuple[int, asyncio.Future[ErrorCode]]] = deque()
+        self._waiting: deque[tuple[int, Callable[[ErrorCode], object]]] = deque()
         self.caught_up: Callable[[], object] = lambda: None  # told when a follower has
         self.trouble: Callable[[str], object] = lambda words: None  # told what went wrong
         self._seen = self.log.log_start  # the high watermark that watchers were told of
@@ -180,23 +180,41 @@ class Partition:
             what = f"{self.name} is led by broker {record.leader}"
             raise NotLeader(f"{what} in epoch {record.leader_epoch}", "send to that one")
 
-    async def replicated(self, offset: int, epoch: int) -> ErrorCode:
-        """Wait until all replicas in sync have what was appended before `offset`; or why that is
-        not known: this broker leads no more, or too few are in sync.
+    def when_replicated(self, offset: int, epoch: int, tell: Callable[[ErrorCode], object]) -> None:
+        """Call back, once, when all replicas in sync have what was appended before `offset`; or
+        with why that is not known: this broker leads no more, or too few are in sync.
 
         epoch: the leader epoch in which it was appended. Whoever leads again in a later one may
         have had to cut it off in between.
         """
         if self.deleted or not self.leads or self.record.leader_epoch != epoch:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if self.high_watermark < offset:
-            future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-            while self._waiting and self._waiting[0][1].done():  # who waited too long is gone
-                self._waiting.popleft()
-            self._waiting.append((offset, future))
-            error = await future
-            if error:
-                return error
+            tell(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif self.high_watermark < offset:
+            self._waiting.append((offset, tell))
+        else:
+            tell(self._enough)
+
+    async def replicated(self, offset: int, epoch: int) -> ErrorCode:
+        """The same, for who waits."""
+        told: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+        def tell(error: ErrorCode) -> None:
+            if not told.done():
+                told.set_result(error)
+
+        self.when_replicated(offset, epoch, tell)
+        try:
+            return await told
+        finally:
+            if told.cancelled():
+                self.wait_no_more(tell)
+
+    def wait_no_more(self, tell: Callable[[ErrorCode], object]) -> None:
+        """Do not call this back."""
+        self._waiting = deque(one for one in self._waiting if one[1] is not tell)
+
+    @property
+    def _enough(self) -> ErrorCode:
         enough = self.has_enough_replicas
         return ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
@@ -212,18 +230,15 @@ class Partition:
             return
         self._seen = watermark
         while self._waiting and self._waiting[0][0] <= watermark:
-            _, future = self._waiting.popleft()
-            if not future.done():
-                future.set_result(ErrorCode.NONE)
+            self._waiting.popleft()[1](self._enough)
         for watcher in list(self._watchers):
             watcher()
         self._tell_copiers(more=False)
 
     def _refuse(self, why: ErrorCode) -> None:
         waiting, self._waiting = self._waiting, deque()
-        for _, future in waiting:
-            if not future.done():
-                future.set_result(why)
+        for _, tell in waiting:
+            tell(why)
 
     @property
     def must_flush(self) -> bool:

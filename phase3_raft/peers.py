@@ -51,9 +51,13 @@ class Peers:
     ) -> tuple[bytes, int]:
         """The reply to a request that is bytes already, and where its body begins. Raises OSError,
         BadMessage."""
-        async with self._limited(broker, lane):
-            connection = await self._reach(broker, lane)
-            return await connection.exchange(name, version, body)
+        there = self._open.get((broker, lane))
+        if there is None or not there[1].is_open or there[0] != self._address_of(broker):
+            async with self._limited(broker, lane):
+                connection = await self._reach(broker, lane)
+        else:
+            connection = there[1]
+        return await connection.exchange(name, version, body, limit_s=ANSWER_S)
 
     async def ask_first(
         self, addresses: Sequence[Address], name: str, version: int, fields: Fields
@@ -73,7 +77,7 @@ class Peers:
         try:
             return await connection.ask(name, version, fields)
         finally:
-            await connection.close()
+            connection.close()
 
     async def relay(self, broker: BrokerId, frame: bytes) -> bytes:
         """The reply to a client's request. Raises OSError."""
@@ -101,11 +105,11 @@ class Peers:
         if there is not None and there[0] == address and there[1].is_open:
             return there[1]
         if there is not None:
-            await there[1].close()
+            there[1].close()
         made = await BrokerConnection.open(self._net, address, self._name)
         meanwhile = self._open.get((broker, lane))
         if meanwhile is not None and meanwhile[0] == address and meanwhile[1].is_open:
-            await made.close()  # somebody else wanted one too, and was faster
+            made.close()  # somebody else wanted one too, and was faster
             return meanwhile[1]
         self._open[broker, lane] = address, made
         return made
@@ -114,7 +118,7 @@ class Peers:
         """End a connection: who waits for a reply on it gets an OSError."""
         there = self._open.pop((broker, lane), None)
         if there is not None:
-            await there[1].close()
+            there[1].close()
 
     async def accepts(self, address: Address) -> bool:
         """Whether somebody accepts connections there; False only if it is certain that not.

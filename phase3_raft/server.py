@@ -1,9 +1,13 @@
 """The listener: accepts connections, and answers each one's requests, one after the other.
 
-A connection is one task. It takes a request, waits for its reply, writes it, takes the next: so
-replies are in order, and a client that asks faster than it reads is slowed down by its own socket,
-not by the broker's memory. Some replies come later, when others have done their part: the next
-requests are taken meanwhile, and their replies wait for their turn.
+Nothing here waits that need not: what comes in on a connection is taken apart, its requests are
+begun and their replies written in one go, within the event loop's call. Only where a reply has to
+wait for something, or a client for room, is there a future or a task.
+
+A connection's next request is begun when the one before is answered. So replies are in order, and a
+client that asks faster than it reads is slowed down by its own socket, not by the broker's memory.
+Some replies come later, when others have done their part: the next requests are begun meanwhile,
+and their replies wait for their turn.
 
 Whatever goes wrong on a connection closes that connection, and one on which nothing was asked for
 ten minutes is closed too, as Kafka does: many a client is gone without having said so.
@@ -13,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from craft2.clock import Clock
 from craft2.disk import DiskError, FileSlice
@@ -22,110 +26,206 @@ from craft2.net import Address, Listener, Net, Reader, Writer
 from craft2.tasks import Tasks
 from phase3_raft.codec import BadMessage
 from phase3_raft.connection import Frames
-from phase3_raft.dispatch import Dispatch, Piece, Reply
+from phase3_raft.dispatch import Dispatch, Pending, Piece, Reply
 
-_READ_BYTES = 256 * 1024
 _WRITE_BYTES = 1024 * 1024  # of a file at a time, then the client has to take them
 _UNDERWAY = 1_000  # requests of one connection whose replies come later, then it has to wait
 _TURN = 64  # requests of one connection, then it is others' turn: heartbeats must not starve
-_REPLIES_BYTES = 64 * 1024  # of replies together, then too
+_REPLIES_BYTES = 64 * 1024  # of replies together, then the client has to take them, too
 _UNFINISHED_BYTES = 256 * 1024**2  # of requests that have only come in part, all together
 
 
-class _Outbox:
-    """Replies that leave together: a client that asks a hundred things at once is answered with one
-    system call instead of a hundred (`make bench ARGS=broker-requests`).
+class _Connection:
+    """One connection: a `Receiver` of what a client sends.
 
-    They leave when `send` is called, or as soon as the event loop does something else: no reply
-    waits because the next request takes long.
+    Invariants: `_begun` are the replies that are not written yet, in the order of their requests.
+    While there is `_work`, which writes what is large, nothing else is written.
     """
 
-    __slots__ = ("_pieces", "_writer", "size")
+    def __init__(self, server: Server, reader: Reader, writer: Writer) -> None:
+        self._server, self._reader, self._writer = server, reader, writer
+        self._host = _host(writer)
+        self._frames = Frames(server.max_request_bytes)
+        self._to_begin: deque[bytes] = deque()
+        self._begun: deque[Reply | Pending] = deque()
+        self._out: list[bytes] = []  # these leave together, with one system call
+        self._out_bytes = 0
+        self._work: asyncio.Task[None] | None = None
+        self._gives_way = False  # to other connections
+        self._asks_no_more = self._is_over = False
+        self.unfinished = 0  # bytes of a request that has only come in part
+        self.heard_at = server.clock.monotonic()
 
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-        self._pieces: list[bytes] = []
-        self.size = 0
+    # What the network says.
 
-    def add(self, data: bytes) -> None:
-        if not self._pieces:
-            asyncio.get_running_loop().call_soon(self.send)
-        self._pieces.append(data)
-        self.size += len(data)
+    def received(self, data: bytes) -> None:
+        self.heard_at = self._server.clock.monotonic()
+        if self._asks_no_more or self._server.is_ending:
+            return
+        try:
+            self._to_begin.extend(self._frames.feed(data))
+            if self.unfinished != self._frames.unfinished:
+                before, self.unfinished = self.unfinished, self._frames.unfinished
+                self._server.holds(self.unfinished - before)
+        except BadMessage as error:
+            self._refuse(error)
+        self._go_on()
 
-    def send(self) -> None:
-        if self._pieces:
-            data = b"".join(self._pieces)
-            self._pieces.clear()
-            self.size = 0
-            self._writer.write(data)
+    def finished(self) -> None:
+        self._asks_no_more = True
+        self._go_on()
 
-    async def drain(self) -> None:
-        """Send, and wait until the client has taken most of it."""
-        self.send()
-        await self._writer.drain()
+    def lost(self) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        for reply in self._begun:
+            if isinstance(reply, Pending):
+                reply.cancel()
+        self._begun.clear()
+        self._to_begin.clear()
+        if self._work is not None:
+            self._work.cancel()
+        self._server.gone(self)
 
-
-class _Underway:
-    """Requests whose replies come later, the oldest first: each is sent when it is there, and all
-    before it are. Replies of this kind are bytes alone."""
-
-    def __init__(self, outbox: _Outbox, writer: Writer, none_left: Callable[[], object]) -> None:
-        self._outbox, self._writer, self._none_left = outbox, writer, none_left
-        self._tasks: deque[asyncio.Task[Reply]] = deque()
-        self._next_done = asyncio.Event()
-        self._error: BaseException | None = None
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def add(self, task: asyncio.Task[Reply]) -> None:
-        self._tasks.append(task)
-        task.add_done_callback(self._send)
-
-    def _send(self, _: asyncio.Task[Reply]) -> None:
-        while self._tasks and self._tasks[0].done():
-            task = self._tasks.popleft()
-            error = asyncio.CancelledError() if task.cancelled() else task.exception()
-            if error is not None:
-                self._error = self._error or error
-                self._outbox.send()
-                self._writer.close()  # nothing more is read, and `fewer_than` says why
-            elif self._error is None:
-                for piece in task.result() or ():
-                    assert isinstance(piece, bytes)
-                    self._outbox.add(piece)
-            self._next_done.set()
-        if not self._tasks:
-            self._none_left()
-
-    async def fewer_than(self, count: int) -> None:
-        """Wait for it. Raises what went wrong with one of them."""
-        while len(self._tasks) >= count and self._error is None:
-            self._next_done.clear()
-            await self._next_done.wait()
-        if self._error is not None:
-            raise self._error
-
-    def cancel(self) -> None:
-        """Nobody waits for them any more."""
-        for task in list(self._tasks):
-            task.cancel()
-
-
-class _Connection:
-    """One connection. answering: a request has come whose reply is due soon."""
-
-    __slots__ = ("answering", "heard_at", "underway", "writer")
-
-    def __init__(self, writer: Writer, underway: _Underway, now: float) -> None:
-        self.writer, self.underway, self.heard_at = writer, underway, now
-        self.answering = False
+    # What is done about it.
 
     @property
     def is_due(self) -> bool:
-        """Whether a reply is."""
-        return self.answering or len(self.underway) > 0
+        """Whether a reply is, and soon."""
+        waits = all(isinstance(one, Pending) and one.waits for one in self._begun)
+        return self._work is not None or not waits
+
+    def _go_on(self, _: object = None) -> None:
+        """Write the replies that are there, begin the requests that may be begun."""
+        if self._is_over or self._work is not None:
+            return
+        try:
+            self._take_turn()
+            self._send()
+        except (BadMessage, DiskError) as error:
+            self._server.trouble(f"connection of {self._host} closed: {error}")
+            self.close()
+        except (OSError, asyncio.CancelledError):  # they have hung up, or we do
+            self.close()
+        except Exception as error:
+            self._server.trouble(f"connection of {self._host} closed, a defect: {error!r}")
+            self.close()
+        if self._is_over:
+            return
+        if self._work is None and self._writer.is_full:
+            self._begin_work(self._writer.drain())
+        if self._to_begin:
+            self._reader.pause()
+        else:
+            self._reader.resume()
+            if self._asks_no_more and not self._begun and self._work is None:
+                self.close()
+        if self._server.is_ending:
+            self._server.settled()
+
+    def _take_turn(self) -> None:
+        begun = 0
+        while self._work is None and not self._writer.is_full:
+            if self._begun:
+                first = self._begun[0]
+                if not isinstance(first, Pending):
+                    self._write(self._begun.popleft())
+                    continue
+                if first.is_done:
+                    self._begun.popleft()
+                    self._write(first.take())
+                    continue
+            if not self._may_begin():
+                break
+            if begun == _TURN:
+                self._gives_way = True
+                asyncio.get_running_loop().call_soon(self._turn_again)
+                break
+            self._begin_next()
+            begun += 1
+
+    def _turn_again(self) -> None:
+        self._gives_way = False
+        self._go_on()
+
+    def _may_begin(self) -> bool:
+        if not self._to_begin or self._gives_way or self._server.is_ending:
+            return False
+        if not self._begun:
+            return True
+        last = self._begun[-1]
+        return isinstance(last, Pending) and not last.holds and len(self._begun) < _UNDERWAY
+
+    def _begin_next(self) -> None:
+        try:
+            reply = self._server.dispatch.begin(self._to_begin.popleft(), self._host)
+        except (BadMessage, DiskError) as error:
+            self._refuse(error)
+            return
+        if isinstance(reply, Pending):
+            reply.when_done(self._go_on)
+        self._begun.append(reply)
+
+    def _refuse(self, error: BadMessage | DiskError) -> None:
+        """Take no more from this client; what it has asked before is answered."""
+        self._server.trouble(f"connection of {self._host} closed: {error}")
+        self._asks_no_more = True
+        self._to_begin.clear()
+
+    # Writing.
+
+    def _write(self, reply: Reply | Pending) -> None:
+        pieces = reply or []
+        assert not isinstance(pieces, Pending)
+        for number, piece in enumerate(pieces):
+            if self._out_bytes > _REPLIES_BYTES:
+                self._send()
+            if isinstance(piece, FileSlice):
+                if piece.size > _REPLIES_BYTES or self._writer.is_full:
+                    self._send()
+                    self._begin_work(self._write_large(pieces[number:]))
+                    return
+                piece = _read(piece, 0, piece.size)
+            self._out.append(piece)
+            self._out_bytes += len(piece)
+
+    def _send(self) -> None:
+        if self._out:
+            data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+            self._out.clear()
+            self._out_bytes = 0
+            self._writer.write(data)
+
+    async def _write_large(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            if not isinstance(piece, FileSlice):
+                self._writer.write(piece)
+                continue
+            for start in range(0, piece.size, _WRITE_BYTES):
+                self._writer.write(_read(piece, start, min(_WRITE_BYTES, piece.size - start)))
+                await self._writer.drain()
+
+    def _begin_work(self, work: Coroutine[Any, Any, None]) -> None:
+        self._work = self._server.tasks.spawn(work)
+        self._work.add_done_callback(self._worked)
+
+    def _worked(self, work: asyncio.Task[None]) -> None:
+        self._work = None
+        error = None if work.cancelled() else work.exception()
+        if work.cancelled() or isinstance(error, OSError):
+            self.close()
+        elif error is not None:
+            self._server.trouble(f"connection of {self._host} closed: {error}")
+            self.close()
+        else:
+            self._go_on()
+
+    def close(self) -> None:
+        """Hang up, once what was written is on its way."""
+        self._send()
+        self._writer.close()
+        self.lost()
 
 
 class Server:
@@ -143,10 +243,9 @@ class Server:
         idle_s: float,
         trouble: Callable[[str], object],
     ) -> None:
-        self._net, self._dispatch, self._tasks, self._clock = net, dispatch, tasks, clock
-        self._max_request_bytes, self._max_connections = max_request_bytes, max_connections
-        self._idle_s = idle_s
-        self._trouble = trouble
+        self.dispatch, self.tasks, self.clock, self.trouble = dispatch, tasks, clock, trouble
+        self.max_request_bytes = max_request_bytes
+        self._net, self._max_connections, self._idle_s = net, max_connections, idle_s
         self._listener: Listener | None = None
         self._connections: dict[_Connection, None] = {}
         self._ending: asyncio.Event | None = None
@@ -161,14 +260,19 @@ class Server:
         """Listen; returns where. Raises NetError."""
         self._listener = await self._net.listen(
             address,
-            lambda reader, writer: self._tasks.spawn(self._serve(reader, writer)),
+            self._serve,
             max_connections=self._max_connections,
-            full=lambda refused: self._trouble(
+            full=lambda refused: self.trouble(
                 f"{self._max_connections} connections are all there may be; {refused} refused"
             ),
         )
-        self._tasks.spawn(self._close_idle())
+        self.tasks.spawn(self._close_idle())
         return self._listener.address
+
+    def _serve(self, reader: Reader, writer: Writer) -> None:
+        connection = _Connection(self, reader, writer)
+        self._connections[connection] = None
+        reader.deliver(connection)
 
     async def drain(self, limit_s: float) -> None:
         """No new connections and requests; wait, so long at most, for the replies that are due.
@@ -184,13 +288,13 @@ class Server:
                     await self._ending.wait()
                     self._ending.clear()
         except TimeoutError:
-            self._trouble(f"replies that took longer than {limit_s:g} s were not waited for")
+            self.trouble(f"replies that took longer than {limit_s:g} s were not waited for")
 
     def close(self) -> None:
         """Hang up on everybody."""
         self._stop_accepting()
         for connection in list(self._connections):
-            connection.writer.close()
+            connection.close()
 
     def _stop_accepting(self) -> None:
         if self._listener is not None:
@@ -199,83 +303,47 @@ class Server:
     async def _close_idle(self) -> None:
         while True:
             await asyncio.sleep(self._idle_s / 4)
-            silent_since = self._clock.monotonic() - self._idle_s
+            silent_since = self.clock.monotonic() - self._idle_s
             for connection in list(self._connections):
                 if connection.heard_at < silent_since:
-                    connection.writer.close()
+                    connection.close()
 
-    async def _serve(self, reader: Reader, writer: Writer) -> None:
-        host = _host(writer)
-        frames, outbox = Frames(self._max_request_bytes), _Outbox(writer)
-        underway = _Underway(outbox, writer, self._one_less)
-        connection = _Connection(writer, underway, self._clock.monotonic())
-        self._connections[connection] = None
-        held = 0
-        try:
-            while data := await reader.read(_READ_BYTES):
-                complete = frames.feed(data)
-                self._unfinished += frames.unfinished - held
-                held = frames.unfinished
-                if self._unfinished > self._most_unfinished:
-                    raise BadMessage(
-                        f"{self._unfinished} bytes of requests that have only come in part",
-                        "send requests whole, or smaller ones",
-                    )
-                for number, frame in enumerate(complete, 1):
-                    if self._ending is not None:
-                        break
-                    connection.answering = not self._dispatch.waits(frame)
-                    reply = await self._dispatch.begin(frame, host)
-                    if isinstance(reply, asyncio.Task):
-                        underway.add(reply)
-                        await underway.fewer_than(_UNDERWAY)
-                    elif reply is not None:
-                        await underway.fewer_than(1)
-                        await _write(outbox, reply)
-                    connection.answering = False
-                    if number % _TURN == 0:
-                        await asyncio.sleep(0)
-                await outbox.drain()
-                if self._ending is not None:
-                    break
-                connection.heard_at = self._clock.monotonic()
-            await underway.fewer_than(1)
-            await outbox.drain()
-        except (BadMessage, DiskError) as error:
-            self._trouble(f"connection of {host} closed: {error}")
-            with suppress(BadMessage, DiskError, OSError):  # what was asked before it is answered
-                await underway.fewer_than(1)
-                await outbox.drain()
-        except OSError:
-            pass  # they have hung up
-        finally:
-            del self._connections[connection]
-            underway.cancel()
-            self._unfinished -= held
-            writer.close()
-            self._one_less()
+    # For its connections.
 
-    def _one_less(self) -> None:
-        """A connection has no replies that are due, or is no more: `drain` may go on."""
+    @property
+    def is_ending(self) -> bool:
+        """Whether no more requests are begun."""
+        return self._ending is not None
+
+    def settled(self) -> None:
+        """A connection may have no replies that are due any more: `drain` looks again."""
         if self._ending is not None:
             self._ending.set()
 
+    def holds(self, more: int) -> None:
+        """One of them holds so many bytes more of a request that has only come in part.
 
-async def _write(outbox: _Outbox, reply: list[Piece]) -> None:
-    for piece in reply:
-        if not isinstance(piece, FileSlice):
-            outbox.add(piece)
-            continue
-        for start in range(0, piece.size, _WRITE_BYTES):
-            size = min(_WRITE_BYTES, piece.size - start)
-            data = piece.file.read_at(piece.position + start, size)
-            if len(data) != size:
-                raise DiskError("a segment was cut while it was sent", "ask again")
-            outbox.add(data)
-            if outbox.size > _REPLIES_BYTES:
-                await outbox.drain()
-    if outbox.size > _REPLIES_BYTES:
-        await outbox.drain()
+        Raises BadMessage if that is too much together.
+        """
+        self._unfinished += more
+        if self._unfinished > self._most_unfinished:
+            raise BadMessage(
+                f"{self._unfinished} bytes of requests that have only come in part",
+                "send requests whole, or smaller ones",
+            )
+
+    def gone(self, connection: _Connection) -> None:
+        """It is no more."""
+        self._unfinished -= connection.unfinished
+        del self._connections[connection]
+        self.settled()
+
+
+def _read(piece: FileSlice, start: int, size: int) -> bytes:
+    data = piece.file.read_at(piece.position + start, size)
+    if len(data) != size:
+        raise DiskError("a segment was cut while it was sent", "ask again")
+    return data
 
 
 def _host(writer: Writer) -> str:

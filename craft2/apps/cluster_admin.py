@@ -266,7 +266,7 @@ async def _ask_first(bootstrap: str, name: str, version: int, fields: Fields) ->
                 try:
                     return await connection.ask(name, version, fields)
                 finally:
-                    await connection.close()
+                    connection.close()
         except OSError as error:
             why = error
     raise AdminError(

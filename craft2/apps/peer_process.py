@@ -57,7 +57,7 @@ class PeerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,
+                process_group=0,
             )
 
     def ready(self) -> None:

@@ -116,7 +116,7 @@ class RaftCluster:
                 stdout=subprocess.PIPE,
                 stderr=err,
                 text=True,
-                start_new_session=True,
+                process_group=0,
             )
         self._processes[server_id] = process
         assert process.stdout is not None

@@ -36,6 +36,7 @@ from craft2.net import (
     Full,
     NetError,
     Reader,
+    Receiver,
     Serve,
     Writer,
 )
@@ -114,7 +115,7 @@ class _Pipe:
         self._last_ms = 0  # when the latest piece arrives
         self._stalled: list[bytes | None] = []
         self._unread = 0  # bytes that were written and not read
-        self._room: asyncio.Future[None] | None = None
+        self._rooms: list[asyncio.Future[None]] = []
 
     def send(self, data: bytes | None) -> None:
         """Put a piece on its way; None is the end."""
@@ -151,21 +152,26 @@ class _Pipe:
 
     def was_read(self, count: int) -> None:
         self._unread -= count
-        if self._room is not None and self._unread <= BUFFER_BYTES:
+        if self._rooms and self._unread <= BUFFER_BYTES:
             self._wake(None)
+
+    @property
+    def is_full(self) -> bool:
+        return self._unread > BUFFER_BYTES
 
     async def drain(self) -> None:
         """Wait until the other end has read enough."""
         self._connection.check()
-        if self._unread > BUFFER_BYTES:
-            self._room = self.loop.create_future()
-            await self._room
+        if self.is_full:
+            self._rooms.append(self.loop.create_future())
+            await self._rooms[-1]
             self._connection.check()
 
     def _wake(self, _: object) -> None:
-        room, self._room = self._room, None
-        if room is not None and not room.done() and not self.loop.dead:
-            room.set_result(None)
+        rooms, self._rooms = self._rooms, []
+        for room in rooms:
+            if not room.done() and not self.loop.dead:
+                room.set_result(None)
 
     def broke(self) -> None:
         self._wake(None)
@@ -210,8 +216,10 @@ class SimReader:
     def __init__(self, pipe: _Pipe, loop: SimLoop) -> None:
         self._pipe, self._loop = pipe, loop
         self._held = bytearray()
-        self._ended = False
+        self._ended = self._lost = self._is_paused = False
+        self._has_finished = False  # and the receiver was told
         self._news: asyncio.Future[None] | None = None
+        self._receiver: Receiver | None = None
 
     async def read(self, n: int = -1) -> bytes:
         while not self._held:
@@ -225,6 +233,38 @@ class SimReader:
         self._pipe.was_read(len(data))
         return data
 
+    def deliver(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._deliver_soon()
+
+    def pause(self) -> None:
+        self._is_paused = True
+
+    def resume(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            self._deliver_soon()
+
+    def _deliver_soon(self) -> None:
+        self._loop.call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        """Tell the receiver what has come in since it was told last."""
+        receiver = self._receiver
+        if receiver is None:
+            return
+        if self._lost or self._pipe._connection.broken:
+            self._receiver = None
+            receiver.lost()
+        elif self._held and not self._is_paused:
+            data = bytes(self._held)
+            self._held.clear()
+            self._pipe.was_read(len(data))
+            receiver.received(data)
+        if self._ended and not self._held and self._receiver is not None and not self._has_finished:
+            self._has_finished = True
+            receiver.finished()
+
     def feed(self, data: bytes | None) -> None:
         if data is None:
             self._ended = True
@@ -237,11 +277,13 @@ class SimReader:
 
     def end(self) -> None:
         """Whoever reads here has hung up."""
-        self._ended = True
+        self._ended = self._lost = True
         self._held.clear()
         self._wake()
 
     def _wake(self) -> None:
+        if self._receiver is not None and not self._loop.dead:
+            self._deliver_soon()
         news, self._news = self._news, None
         if news is not None and not news.done() and not self._loop.dead:
             news.set_result(None)
@@ -257,6 +299,10 @@ class SimWriter:
     def write(self, data: bytes) -> None:
         if data and not (self._closed or self._out.loop.dead):
             self._out.send(bytes(data))
+
+    @property
+    def is_full(self) -> bool:
+        return self._out.is_full
 
     async def drain(self) -> None:
         await self._out.drain()

@@ -24,7 +24,6 @@ from phase3_raft.codec import BadMessage
 from phase3_raft.connection import Frames
 from phase3_raft.schemas import Fields, Message
 
-_READ_BYTES = 256 * 1024
 _MAX_REPLY_BYTES = 256 * 1024**2
 API_KEYS = {name: key for key, name in api_key_map.items()}
 _API_VERSIONS = API_KEYS["api_versions"]  # its reply has the old head, whatever the version
@@ -41,11 +40,13 @@ class BrokerConnection:
     """See the module. Invariant: `_asked` are the requests without a reply, the oldest first."""
 
     def __init__(self, reader: Reader, writer: Writer, client_id: str) -> None:
-        self._reader, self._writer = reader, writer
+        self._writer = writer
         self._client_id = client_id.encode()
         self._asked: deque[_Asked] = deque()
         self._next_id = 0
-        self._receiving = asyncio.get_running_loop().create_task(self._receive())
+        self._frames = Frames(_MAX_REPLY_BYTES)
+        self._is_open = True
+        reader.deliver(self)
 
     @classmethod
     async def open(cls, net: Net, address: Address, client_id: str = "craft2") -> BrokerConnection:
@@ -60,10 +61,17 @@ class BrokerConnection:
         body = schemas.encode(name, version, fields, "request")
         return await self._wait(name, version, self._frame(name, version, body))
 
-    async def exchange(self, name: str, version: int, body: bytes) -> tuple[bytes, int]:
-        """The reply to a request that is bytes already, and where its body begins. Raises OSError,
-        BadMessage."""
-        frame: bytes = await self._wait(None, version, self._frame(name, version, body))
+    async def exchange(
+        self, name: str, version: int, body: bytes, *, limit_s: float
+    ) -> tuple[bytes, int]:
+        """The reply to a request that is bytes already, and where its body begins. A broker that
+        does not answer within `limit_s` is hung up on. Raises OSError, BadMessage."""
+        late = TimeoutError(f"no reply to {name} within {limit_s:g} s")
+        timer = asyncio.get_running_loop().call_later(limit_s, self._end, late)
+        try:
+            frame: bytes = await self._wait(None, version, self._frame(name, version, body))
+        finally:
+            timer.cancel()
         return frame, _body_at(name, version, frame)
 
     async def relay(self, frame: bytes) -> bytes:
@@ -81,7 +89,8 @@ class BrokerConnection:
         self._asked.append(_Asked(name, version, self._next_id, reply))
         self._writer.write(frame)
         try:
-            await self._writer.drain()
+            if self._writer.is_full:
+                await self._writer.drain()
             return await reply
         finally:
             if not reply.cancel() and not reply.cancelled():
@@ -106,23 +115,30 @@ class BrokerConnection:
     @property
     def is_open(self) -> bool:
         """Whether a request may be sent; false from when the broker has hung up."""
-        return not self._receiving.done()
+        return self._is_open
 
-    async def _receive(self) -> None:
-        frames = Frames(_MAX_REPLY_BYTES)
-        error: Exception = ConnectionResetError("the broker has hung up")
+    # What the network says: this is a `Receiver`.
+
+    def received(self, data: bytes) -> None:
         try:
-            while data := await self._reader.read(_READ_BYTES):
-                for frame in frames.feed(data):
-                    self._take(frame)
-        except (OSError, BadMessage) as why:
-            error = why
-        finally:
-            self._writer.close()
-            for asked in self._asked:
-                if not asked.reply.done():
-                    asked.reply.set_exception(error)
-            self._asked.clear()
+            for frame in self._frames.feed(data):
+                self._take(frame)
+        except BadMessage as error:
+            self._end(error)
+
+    def finished(self) -> None:
+        self._end(ConnectionResetError("the broker has hung up"))
+
+    def lost(self) -> None:
+        self._end(ConnectionResetError("the connection is closed"))
+
+    def _end(self, error: Exception) -> None:
+        self._is_open = False
+        self._writer.close()
+        for asked in self._asked:
+            if not asked.reply.done():
+                asked.reply.set_exception(error)
+        self._asked.clear()
 
     def _take(self, frame: bytes) -> None:
         correlation_id, at = codec.read_int32(frame, 0)
@@ -139,11 +155,9 @@ class BrokerConnection:
         if not asked.reply.done():
             asked.reply.set_result(message)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Hang up; requests without a reply fail."""
-        self._receiving.cancel()
-        await asyncio.gather(self._receiving, return_exceptions=True)
-        self._writer.close()  # a task that is cancelled before its first step has no `finally`
+        self._end(ConnectionResetError("the connection is closed"))
 
 
 def _body_at(name: str, version: int, frame: bytes) -> int:

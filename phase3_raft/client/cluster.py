@@ -121,7 +121,7 @@ class Cluster:
         try:
             reply = await connection.ask("api_versions", 0, {})
         except BaseException:
-            await connection.close()
+            connection.close()
             raise
         known = {one.api_key: (one.min_version, one.max_version) for one in reply.api_keys}
         return _Talk(connection, known)
@@ -131,7 +131,7 @@ class Cluster:
         for key in [key for key in self._talks if key[1] == lane]:
             task = self._talks.pop(key)
             if _is_open(task):
-                await task.result().connection.close()
+                task.result().connection.close()
             elif task.cancel():  # it was only just connecting
                 await asyncio.gather(task, return_exceptions=True)
 

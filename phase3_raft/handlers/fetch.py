@@ -23,7 +23,7 @@ from craft2.disk import DiskError
 from phase1_file_queue.log_config import LogError, OffsetOutOfRange
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker
-from phase3_raft.dispatch import Asked, Piece
+from phase3_raft.dispatch import Asked, Body, Coming, Piece
 from phase3_raft.fetch_messages import (
     FINAL_EPOCH,
     FIRST_EPOCH,
@@ -50,9 +50,9 @@ class Wanted(NamedTuple):
     last_epoch: int = -1  # of the record before `offset`, if a follower says it
 
 
-async def handle(broker: Broker, request: FetchRequest, asked: Asked) -> list[Piece]:
+def handle(broker: Broker, request: FetchRequest, asked: Asked) -> list[Piece] | Coming:
     """The reply, when there is enough, or it has waited long enough."""
-    wanted, session_id = [_wanted(broker, request, one) for one in request.partitions], NO_SESSION
+    wanted = [_wanted(broker, request, one) for one in request.partitions]
     sessions, epoch = broker.fetch_sessions, request.session_epoch
     session: Session | None = None
     if epoch not in (FIRST_EPOCH, FINAL_EPOCH):
@@ -65,14 +65,17 @@ async def handle(broker: Broker, request: FetchRequest, asked: Asked) -> list[Pi
         sessions.end(request.session_id)
         if epoch == FIRST_EPOCH:
             session = sessions.begin(wanted, request.replica_id)
-    limits = request.max_bytes, request.min_bytes, request.max_wait_ms / 1000
     if session is None:
-        found = await wait_for_bytes(wanted, *limits)
-    else:
-        wanted, found = session.news(*await _wait_for_news(session, *limits))
-        session_id = session.id
+        return _without_session(wanted, request, asked.version)
+    waiting = _WaitingForNews(session, request, asked.version)
+    return waiting.reply() or waiting.begin()
+
+
+async def _without_session(wanted: list[Wanted], request: FetchRequest, version: int) -> Body:
+    limits = request.max_bytes, request.min_bytes, request.max_wait_ms / 1000
+    found = await wait_for_bytes(wanted, *limits)
     keys = [(one.topic, one.number) for one in wanted]
-    return write_reply(asked.version, ErrorCode.NONE, session_id, keys, found)
+    return write_reply(version, ErrorCode.NONE, NO_SESSION, keys, found)
 
 
 def _wanted(broker: Broker, request: FetchRequest, one: FetchPartition) -> Wanted:
@@ -88,27 +91,50 @@ def _wanted(broker: Broker, request: FetchRequest, one: FetchPartition) -> Wante
     )
 
 
-async def _wait_for_news(
-    session: Session, max_bytes: int, min_bytes: int, wait_s: float
-) -> tuple[list[Wanted], list[Found]]:
-    """What is due in a session, and what `look` finds there: as `wait_for_bytes`, but the session
-    watches its partitions all the time."""
-    woken = asyncio.Event()
-    session.watch(woken.set)
-    try:
-        wanted = session.due()
-        found = look(wanted, max_bytes)
-        async with asyncio.timeout(wait_s):
-            while len(session) and not (found and is_enough(found, min_bytes)):
-                await woken.wait()
-                woken.clear()
-                wanted = session.due()
-                found = look(wanted, max_bytes)
-    except TimeoutError:
-        pass
-    finally:
-        session.unwatch(woken.set)
-    return wanted, found
+class _WaitingForNews:
+    """A request in a session: as `wait_for_bytes`, but the session watches its partitions all the
+    time, and who waits is a callback. Followers ask so, once for each batch that they copy: a task
+    for each request would cost more than what it is for (`make bench ARGS=cluster-latency`)."""
+
+    def __init__(self, session: Session, request: FetchRequest, version: int) -> None:
+        self._session, self._request, self._version = session, request, version
+        self._looks_soon = False
+
+    def reply(self, *, enough: bool = False) -> list[Piece] | None:
+        """What the session has to tell; None: not `enough` yet, and there is time to wait."""
+        wanted = self._session.due()
+        found = look(wanted, self._request.max_bytes)
+        enough = enough or self._request.max_wait_ms <= 0 or not len(self._session)
+        if not enough and not (found and is_enough(found, self._request.min_bytes)):
+            return None
+        told, news = self._session.news(wanted, found)
+        keys = [(one.topic, one.number) for one in told]
+        return write_reply(self._version, ErrorCode.NONE, self._session.id, keys, news)
+
+    def begin(self) -> asyncio.Future[Body]:
+        """The reply, when there is enough, or the time is up."""
+        loop = asyncio.get_running_loop()
+        self._reply: asyncio.Future[Body] = loop.create_future()
+        self._reply.add_done_callback(self._end)
+        self._session.watch(self._woken)
+        self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._look, True)
+        return self._reply
+
+    def _woken(self) -> None:
+        if not self._looks_soon:  # after all that is appended just now
+            self._looks_soon = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self, enough: bool = False) -> None:
+        self._looks_soon = False
+        if not self._reply.done():
+            reply = self.reply(enough=enough)
+            if reply is not None:
+                self._reply.set_result(reply)
+
+    def _end(self, _: object) -> None:
+        self._timer.cancel()
+        self._session.unwatch(self._woken)
 
 
 # EXERCISE 21.2 a long poll

@@ -17,7 +17,7 @@ before is answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from craft2.disk import DiskError
@@ -27,7 +27,7 @@ from phase2_groups.error_codes import ErrorCode
 from phase2_groups.producer_sequences import SequenceError
 from phase3_raft.broker import Broker
 from phase3_raft.codec import BadMessage
-from phase3_raft.dispatch import Asked, Later, Piece
+from phase3_raft.dispatch import Asked, Body, Later, Piece
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC
 from phase3_raft.partition import InvalidTimestamp, NotLeader, Partition
 from phase3_raft.produce_messages import Answer, Answers, ProduceRequest, write_reply
@@ -65,29 +65,71 @@ def handle(broker: Broker, request: ProduceRequest, asked: Asked) -> list[Piece]
                 epoch = partition.record.leader_epoch
                 to_replicate.append((partition, partition.log.end_offset, epoch))
     if to_flush or to_replicate:
-        limit_s = request.timeout_ms / 1000
-        how = request.acks, asked.version
-        return Later(partial(_later, *how, answers, to_flush, to_replicate, limit_s))
+        waiting = _Waiting(request, asked.version, answers, to_replicate)
+        return Later(waiting.flushed(to_flush) if to_flush else waiting.begin())
     return _reply(request.acks, asked.version, answers)
 
 
-async def _later(
-    acks: int,
-    version: int,
-    answers: Answers,
-    to_flush: Iterable[Partition],
-    to_replicate: list[tuple[Partition, int, int]],
-    limit_s: float,
-) -> list[Piece] | None:
-    """The reply, once what was appended is on disk, and on the replicas."""
-    for partition in to_flush:
+class _Waiting:
+    """A request of which something was appended, and not yet as safe as it was asked to be."""
+
+    def __init__(
+        self,
+        request: ProduceRequest,
+        version: int,
+        answers: Answers,
+        to_replicate: list[tuple[Partition, int, int]],
+    ) -> None:
+        self._request, self._version, self._answers = request, version, answers
+        self._to_replicate = to_replicate
+        self._left: dict[int, Callable[[ErrorCode], None]] = {}  # by place in `_to_replicate`
+
+    async def flushed(self, to_flush: Iterable[Partition]) -> Body:
+        """The reply, once it is on disk, and on the replicas."""
+        for partition in to_flush:
+            try:
+                await partition.flushed()
+            except (DiskError, LogError) as error:
+                _fail(self._answers, partition, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        return await self.begin()
+
+    def begin(self) -> asyncio.Future[Body]:
+        """The reply, once all replicas in sync have it, or the time is up."""
+        loop = asyncio.get_running_loop()
+        self._reply: asyncio.Future[Body] = loop.create_future()
+        self._timer = loop.call_later(self._request.timeout_ms / 1000, self._time_is_up)
+        places = range(len(self._to_replicate))
+        self._left = {place: partial(self._heard, place) for place in places}
+        for tell, (partition, offset, epoch) in zip(
+            list(self._left.values()), self._to_replicate, strict=True
+        ):
+            partition.when_replicated(offset, epoch, tell)
+        if not places:
+            self._finish()
+        return self._reply
+
+    def _heard(self, place: int, error: ErrorCode) -> None:
+        del self._left[place]
+        if error:
+            _fail(self._answers, self._to_replicate[place][0], error, None)
+        if not self._left:
+            self._finish()
+
+    def _time_is_up(self) -> None:
+        for place, tell in self._left.items():
+            partition = self._to_replicate[place][0]
+            partition.wait_no_more(tell)
+            _fail(self._answers, partition, ErrorCode.REQUEST_TIMED_OUT, None)
+        self._finish()
+
+    def _finish(self) -> None:
+        self._timer.cancel()
+        if self._reply.done():  # the connection is gone
+            return
         try:
-            await partition.flushed()
-        except (DiskError, LogError) as error:
-            _fail(answers, partition, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-    if to_replicate:
-        await _replicated(to_replicate, limit_s, answers)
-    return _reply(acks, version, answers)
+            self._reply.set_result(_reply(self._request.acks, self._version, self._answers))
+        except BadMessage as error:
+            self._reply.set_exception(error)
 
 
 def _reply(acks: int, version: int, answers: Answers) -> list[Piece] | None:
@@ -126,22 +168,6 @@ def _append(partition: Partition, number: int, records: bytes | None) -> Answer:
     except (LogError, DiskError) as error:
         return _error(number, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     return Answer(number, ErrorCode.NONE, result.first_offset, stamped, partition.log.log_start)
-
-
-async def _replicated(
-    waiting: list[tuple[Partition, int, int]], limit_s: float, answers: Answers
-) -> None:
-    """Wait until all replicas in sync have what was appended, so long at most."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + limit_s
-    for partition, offset, epoch in waiting:
-        try:
-            async with asyncio.timeout_at(end):
-                error = await partition.replicated(offset, epoch)
-        except TimeoutError:
-            error = ErrorCode.REQUEST_TIMED_OUT
-        if error:
-            _fail(answers, partition, error, None)
 
 
 def _error(number: int, code: ErrorCode, message: str | None) -> Answer:

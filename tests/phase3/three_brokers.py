@@ -60,7 +60,7 @@ class Brokers:
         try:
             return await connection.ask(name, version, fields)
         finally:
-            await connection.close()
+            connection.close()
 
     async def make_topic(self, name, partitions=1, replicas=3, asked=1, **config):
         configs = [{"name": key.replace("_", "."), "value": value} for key, value in config.items()]

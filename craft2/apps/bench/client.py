@@ -77,7 +77,7 @@ class _Client:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=os.environ | {"PYTHONPATH": path},
-                start_new_session=True,
+                process_group=0,
             )
         stack.callback(self._end)
 

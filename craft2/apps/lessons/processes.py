@@ -65,7 +65,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            start_new_session=True,
+            process_group=0,
         )
 
     def wait_for(self, count: int) -> None:

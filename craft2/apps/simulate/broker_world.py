@@ -238,7 +238,7 @@ class _Client:
         except (OSError, TimeoutError):
             connection, self._connection = self._connection, None
             if connection is not None:
-                await connection.close()
+                connection.close()
             await asyncio.sleep(0.02)
             return None
 

@@ -93,7 +93,7 @@ class Client:
         except (OSError, TimeoutError):
             connection = self._open.pop(to, None)
             if connection is not None:
-                await connection.close()
+                connection.close()
             await asyncio.sleep(0.02)
             return None
 
