@@ -29,6 +29,7 @@ from craft2.net import Address, Net, RealNet
 from craft2.tasks import Tasks
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_state import GroupLimits
+from phase3_raft.deadlines import Deadlines
 from phase3_raft.fetch_sessions import FetchSessions
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC, Coordinator, partition_of
 from phase3_raft.groups.offsets import OffsetsPartition
@@ -175,6 +176,7 @@ class Broker:
             lambda: int(self.clock.monotonic() * 1000),
             chance,
         )
+        self.deadlines = Deadlines()
         self._producer_ids = range(0)
         apis = APIS if config.quorum is None else [*APIS, *OF_CLUSTERS, *BETWEEN_BROKERS]
         self.dispatch = Dispatch(self, apis)
@@ -390,6 +392,7 @@ class Broker:
             await self.replication.goodbye(GOODBYE_S)
         self.server.close()
         self.groups.close()
+        self.deadlines.close()
         self.tasks.cancel()
         await self.peers.close()
         self.partitions.close()

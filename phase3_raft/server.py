@@ -70,6 +70,8 @@ class _Connection:
         except BadMessage as error:
             self._refuse(error)
         self._go_on()
+        if self._to_begin:
+            self._reader.pause()
 
     def finished(self) -> None:
         self._asks_no_more = True
@@ -115,9 +117,7 @@ class _Connection:
             return
         if self._work is None and self._writer.is_full:
             self._begin_work(self._writer.drain())
-        if self._to_begin:
-            self._reader.pause()
-        else:
+        if not self._to_begin:
             self._reader.resume()
             if self._asks_no_more and not self._begun and self._work is None:
                 self.close()

@@ -27,6 +27,7 @@ from phase2_groups.error_codes import ErrorCode
 from phase2_groups.producer_sequences import SequenceError
 from phase3_raft.broker import Broker
 from phase3_raft.codec import BadMessage
+from phase3_raft.deadlines import Deadlines
 from phase3_raft.dispatch import Asked, Body, Later, Piece
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC
 from phase3_raft.partition import InvalidTimestamp, NotLeader, Partition
@@ -65,7 +66,8 @@ def handle(broker: Broker, request: ProduceRequest, asked: Asked) -> list[Piece]
                 epoch = partition.record.leader_epoch
                 to_replicate.append((partition, partition.log.end_offset, epoch))
     if to_flush or to_replicate:
-        waiting = _Waiting(request, asked.version, answers, to_replicate)
+        how = request.acks, asked.version
+        waiting = _Waiting(broker.deadlines, how, request.timeout_ms, answers, to_replicate)
         return Later(waiting.flushed(to_flush) if to_flush else waiting.begin())
     return _reply(request.acks, asked.version, answers)
 
@@ -75,13 +77,14 @@ class _Waiting:
 
     def __init__(
         self,
-        request: ProduceRequest,
-        version: int,
+        deadlines: Deadlines,
+        how: tuple[int, int],  # acks, and the version of the reply
+        timeout_ms: int,
         answers: Answers,
         to_replicate: list[tuple[Partition, int, int]],
     ) -> None:
-        self._request, self._version, self._answers = request, version, answers
-        self._to_replicate = to_replicate
+        self._deadlines, self._how, self._timeout_s = deadlines, how, timeout_ms / 1000
+        self._answers, self._to_replicate = answers, to_replicate
         self._left: dict[int, Callable[[ErrorCode], None]] = {}  # by place in `_to_replicate`
 
     async def flushed(self, to_flush: Iterable[Partition]) -> Body:
@@ -97,7 +100,7 @@ class _Waiting:
         """The reply, once all replicas in sync have it, or the time is up."""
         loop = asyncio.get_running_loop()
         self._reply: asyncio.Future[Body] = loop.create_future()
-        self._timer = loop.call_later(self._request.timeout_ms / 1000, self._time_is_up)
+        self._deadline = self._deadlines.add(self._timeout_s, self._time_is_up)
         places = range(len(self._to_replicate))
         self._left = {place: partial(self._heard, place) for place in places}
         for tell, (partition, offset, epoch) in zip(
@@ -123,11 +126,11 @@ class _Waiting:
         self._finish()
 
     def _finish(self) -> None:
-        self._timer.cancel()
+        self._deadline.remove()
         if self._reply.done():  # the connection is gone
             return
         try:
-            self._reply.set_result(_reply(self._request.acks, self._version, self._answers))
+            self._reply.set_result(_reply(*self._how, self._answers))
         except BadMessage as error:
             self._reply.set_exception(error)
 

@@ -142,3 +142,93 @@ def test_who_connects_may_be_slow_to_read_and_who_is_connected_to_may_not():
     if not hasattr(socket, "TCP_USER_TIMEOUT"):
         pytest.skip("only Linux can be told when to give a connection up")
     asyncio.run(asyncio.wait_for(main(), 20))
+
+
+class Heard:
+    """A receiver that writes down what it is told."""
+
+    def __init__(self):
+        self.data, self.said = bytearray(), []
+
+    def received(self, data):
+        assert not self.said
+        self.data += data
+
+    def finished(self):
+        self.said.append("finished")
+
+    def lost(self):
+        self.said.append("lost")
+
+
+async def until(reached):
+    while not reached():
+        await asyncio.sleep(0.001)
+
+
+def on_both_loops(main):
+    for factory in (None, pytest.importorskip("uvloop").new_event_loop):
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(asyncio.wait_for(main(), 20))
+
+
+def test_a_receiver_is_given_all_and_told_how_it_ends():
+    async def main():
+        heard = [Heard(), Heard()]
+        listener = await RealNet().listen(
+            NOWHERE, lambda reader, writer: (reader.deliver(heard[0]), served.append(writer))
+        )
+        served = []
+        reader, writer = await RealNet().connect(listener.address)
+        writer.write(b"one ")
+        await until(lambda: heard[0].data == b"one ")
+        served[0].write(b"before anybody asks")
+        await asyncio.sleep(0.01)
+        assert await reader.read(7) == b"before "
+        reader.deliver(heard[1])  # what was not read is delivered
+        assert heard[1].data == b"anybody asks"
+        served[0].close()
+        await until(lambda: heard[1].said == ["finished"])
+        writer.write(b"two")  # their direction is closed, and ours is not
+        writer.close()
+        await until(lambda: heard[1].said == ["finished", "lost"])
+        await until(lambda: heard[0].said[-1:] == ["lost"])
+        late = Heard()
+        reader.deliver(late)
+        assert late.said == ["lost"]
+        listener.close()
+
+    on_both_loops(main)
+
+
+def test_who_pauses_is_given_nothing_until_they_go_on_and_the_sender_is_full():
+    async def main():
+        heard, ends = Heard(), []
+
+        def serve(reader, writer):
+            reader.deliver(heard)
+            ends.append((reader, writer))
+
+        listener = await RealNet().listen(NOWHERE, serve)
+        _, writer = await RealNet().connect(listener.address)
+        await until(lambda: ends)
+        ends[0][0].pause()
+        size = 0
+        while not writer.is_full:
+            writer.write(bytes(1_000_000))
+            size += 1_000_000
+        assert len(heard.data) < size
+        draining = asyncio.ensure_future(writer.drain())
+        before = len(heard.data)
+        await asyncio.sleep(0.02)
+        assert not draining.done()
+        assert len(heard.data) == before
+        ends[0][0].resume()
+        await draining
+        await until(lambda: len(heard.data) == size)
+        for one in (writer, ends[0][1], listener):
+            one.close()
+        ends[0][0].pause()  # no matter, afterwards
+        ends[0][0].resume()
+
+    on_both_loops(main)

@@ -353,3 +353,104 @@ def test_one_seed_gives_one_story_in_any_process():
     first = story("1")
     assert int(first.split()[0]) > 1_000
     assert story("2") == first
+
+
+class Receiver:
+    """Writes down what it is told, and on which loop."""
+
+    def __init__(self, bench, name):
+        self.bench, self.loop, self.told = bench, bench.loops[name], []
+
+    def received(self, data):
+        self._note(data)
+
+    def finished(self):
+        self._note("finished")
+
+    def lost(self):
+        self._note("lost")
+
+    def _note(self, what):
+        assert asyncio.get_running_loop() is self.loop
+        self.told.append(what)
+
+
+def delivering(bench):
+    """A connection from a to b, where both are receivers: (receivers, readers, writers) of a, b."""
+    receivers = {name: Receiver(bench, name) for name in "ab"}
+    ends = {}
+
+    async def meet():
+        def accepted(*pair):
+            ends["b"] = pair
+            pair[0].deliver(receivers["b"])
+
+        await bench.nets["b"].listen(Address("b", 1), accepted)
+
+    async def call():
+        ends["a"] = await bench.nets["a"].connect(Address("b", 1))
+        ends["a"][0].deliver(receivers["a"])
+
+    bench.run("b", meet())
+    bench.run("a", call())
+    bench.pass_ms(20)
+    return receivers, ends
+
+
+def test_a_receiver_hears_what_comes_and_how_it_ends(bench):
+    receivers, ends = delivering(bench)
+    ends["a"][1].write(b"hello")
+    bench.pass_ms(10)
+    assert receivers["b"].told == [b"hello"]
+    ends["a"][1].close()
+    bench.pass_ms(10)
+    assert receivers["a"].told == ["lost"]
+    assert receivers["b"].told == [b"hello", "finished"]
+    ends["b"][1].close()
+    bench.pass_ms(10)
+    assert receivers["b"].told == [b"hello", "finished", "lost"]
+
+
+def test_a_receiver_that_pauses_makes_the_other_wait(bench):
+    receivers, ends = delivering(bench)
+    ends["b"][0].pause()
+    ends["a"][1].write(bytes(300_000))
+    ends["a"][1].close()
+    assert ends["a"][1].is_full
+    bench.pass_ms(1_000)
+    assert receivers["b"].told == []
+    ends["b"][0].resume()
+    bench.pass_ms(0)
+    assert receivers["b"].told == [bytes(300_000), "finished"]
+    assert not ends["a"][1].is_full
+
+
+@pytest.mark.parametrize("which", ["cut", "crash"])
+def test_a_receiver_hears_that_its_connection_is_broken_once(bench, which):
+    receivers, ends = delivering(bench)
+    if which == "cut":
+        bench.wires.cut({"a"}, {"b"})
+        ends["a"][1].write(b"x")
+        bench.pass_ms(UNACKNOWLEDGED_MS + 100)
+        assert receivers["b"].told == ["lost"]
+    else:
+        bench.loops["b"].die()
+        bench.wires.crash(bench.loops["b"])
+        ends["a"][1].write(b"x")
+        bench.pass_ms(1_000)
+        assert receivers["b"].told == []  # it is no more
+    ends["a"][1].close()
+    bench.pass_ms(100)
+    assert receivers["a"].told == ["lost"]
+
+
+def test_everybody_who_waits_for_room_goes_on(bench):
+    _, ends = delivering(bench)
+    ends["b"][0].pause()
+    ends["a"][1].write(bytes(300_000))
+    waiting = [bench.run("a", ends["a"][1].drain()) for _ in range(3)]
+    bench.pass_ms(100)
+    assert not any(task.done() for task in waiting)
+    ends["b"][0].resume()
+    bench.pass_ms(10)
+    assert all(task.done() for task in waiting)
