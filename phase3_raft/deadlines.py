@@ -28,6 +28,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 TICK_S = 0.1
+_ROUNDING = 1e-6  # of a tick: three times 0.1 s is later than 0.3 s, for a machine
 
 
 class Deadline(NamedTuple):
@@ -58,7 +59,7 @@ class Deadlines:
     def add(self, after_s: float, give_up: Callable[[], object]) -> Deadline:
         """Call `give_up` in so many seconds, or up to a tick later."""
         loop = asyncio.get_running_loop()
-        tick = math.ceil((loop.time() + after_s) / self._tick_s)
+        tick = math.ceil((loop.time() + after_s) / self._tick_s - _ROUNDING)
         bucket = self._buckets.get(tick)
         if bucket is None:
             bucket = self._buckets[tick] = {}
@@ -77,7 +78,7 @@ class Deadlines:
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = None
-        while self._ticks and self._ticks[0] * self._tick_s <= loop.time():
+        while self._ticks and self._ticks[0] <= loop.time() / self._tick_s + _ROUNDING:
             for give_up in self._buckets.pop(heappop(self._ticks)).values():
                 give_up()
         if self._ticks and self._timer is None:

@@ -189,6 +189,7 @@ async def test_a_followers_disk_that_is_full_leaves_the_isr_and_catches_up(tmp_p
         assert await cluster.make_topic("t") == ErrorCode.NONE
         leader = cluster.leader("t")
         follower = leader % 3 + 1
+        await until(lambda: len(cluster.logs("t")) == 3)  # each has made its own
         disks[follower].full = True
         assert await cluster.produce("t", "x") == ErrorCode.NONE  # once it is out of the ISR
         assert follower not in cluster.all[leader].image.partition("t", 0).isr
