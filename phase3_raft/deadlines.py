@@ -79,8 +79,11 @@ class Deadlines:
         loop = asyncio.get_running_loop()
         self._timer = None
         while self._ticks and self._ticks[0] <= loop.time() / self._tick_s + _ROUNDING:
-            for give_up in self._buckets.pop(heappop(self._ticks)).values():
-                give_up()
+            bucket = self._buckets.pop(heappop(self._ticks))
+            for number in list(bucket):
+                give_up = bucket.pop(number, None)  # another may have ended it just now
+                if give_up is not None:
+                    give_up()
         if self._ticks and self._timer is None:
             self._wait(loop)
 

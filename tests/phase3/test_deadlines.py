@@ -27,15 +27,18 @@ def test_none_is_early_none_is_late_and_none_that_was_answered_is_given_up(steps
     timeline = Timeline()
     loop = SimLoop(timeline, "a")
     deadlines = Deadlines(TICK_MS / 1_000)
-    given_up, expected = {}, {}
+    added, given_up, expected = {}, {}, {}
 
     async def add():
         for number, (pause, limit, answered) in enumerate(steps):
             await asyncio.sleep(pause / 1_000)
             now = timeline.now_ms
-            one = deadlines.add(
-                limit / 1_000, lambda number=number: given_up.update({number: timeline.now_ms})
-            )
+
+            def give_up(number=number):
+                given_up[number] = timeline.now_ms
+                added[number].remove()  # as a request does when it ends, however it does
+
+            one = added[number] = deadlines.add(limit / 1_000, give_up)
             if answered is not None:
                 loop.call_later(answered / 1_000, one.remove)
             expected[number] = now + limit, None if answered is None else now + answered
