@@ -64,8 +64,8 @@ def _reads_to_the_end(one, limit):
     return _read(one, limit)
 
 
-async def _replicated_at_once(self, offset, epoch):
-    return ErrorCode.NONE
+def _replicated_at_once(self, offset, epoch, tell):
+    tell(ErrorCode.NONE)
 
 
 _high_watermark = Replicas.high_watermark
@@ -220,7 +220,7 @@ BUGS: dict[str, Bug] = {
     ),
     "answers-at-append": Bug(
         "acks=all is answered when the leader has appended",
-        ((Partition, "replicated", _replicated_at_once),),
+        ((Partition, "when_replicated", _replicated_at_once),),
     ),
     "own-end-only": Bug(
         "a leader's own log is enough for the high watermark",
