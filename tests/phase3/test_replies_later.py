@@ -4,6 +4,7 @@ leave in the order of the requests."""
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from contextlib import asynccontextmanager
 
@@ -24,8 +25,8 @@ def frame(api, correlation_id, body):
     return struct.pack(">i", len(data)) + data
 
 
-def produce(correlation_id, topic="t", acks=1):
-    data = {"index": 0, "records": encode_values([b"x"], timestamps=1)}
+def produce(correlation_id, topic="t", acks=1, size=1):
+    data = {"index": 0, "records": encode_values([bytes(size)], timestamps=1)}
     fields = {
         "transactional_id": None,
         "acks": acks,
@@ -80,6 +81,7 @@ async def scene(tmp_path):
     async with Broker(config, trouble=said.append) as broker:
         make_topic(broker, "t", 1, {"flush.messages": "1"})
         make_topic(broker, "u", 1)
+        make_topic(broker, "v", 1)
         reader, writer = await asyncio.open_connection(*broker.address)
         yield Scene(broker, reader, writer, said)
         writer.close()
@@ -205,5 +207,73 @@ def test_a_broker_that_ends_answers_what_it_has_begun(tmp_path, count):
             sync.set_result(None)
         await ending
         assert [await some.reply() for _ in range(count + 1)] == [*range(count), None]
+
+    play(tmp_path, story)
+
+
+def fetch(correlation_id, topic="u", offset=0, wait_ms=60_000, max_bytes=100_000_000):
+    part = {
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": offset,
+        "log_start_offset": -1,
+        "partition_max_bytes": max_bytes,
+    }
+    fields = {
+        "replica_id": -1,
+        "max_wait": wait_ms,
+        "min_bytes": 1,
+        "max_bytes": max_bytes,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": topic, "partitions": [part]}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    return frame((1, 11), correlation_id, schemas.encode("fetch", 11, fields, "request"))
+
+
+def test_who_asks_on_and_on_behind_a_long_poll_is_not_read_on(tmp_path):
+    many = 300
+
+    async def story(some):
+        large = [produce(number, "u", size=30_000) for number in range(1, many)]
+        some.writer.write(fetch(0, "v") + b"".join(large))
+        [connection] = some.broker.server._connections
+        await some.until(lambda: connection._to_begin)
+        for _ in range(1_000):  # would be enough to read it all
+            await asyncio.sleep(0)
+        held = sum(map(len, connection._to_begin)) + connection.unfinished
+        assert held < 1_000_000 < sum(map(len, large))
+        some.broker.partition("v", 0).append(encode_values([b"x"], timestamps=1))
+        assert [await some.reply() for _ in range(many)] == [*range(many)]
+
+    play(tmp_path, story)
+
+
+def test_what_is_asked_behind_a_large_reply_comes_after_it(tmp_path):
+    async def story(some):
+        partition = some.broker.partition("u", 0)
+        for _ in range(40):
+            partition.append(encode_values([bytes(500_000)], timestamps=1))
+        some.writer.write(fetch(1) + metadata(2) + fetch(3) + produce(4, "u"))
+        assert [await some.reply() for _ in range(4)] == [1, 2, 3, 4]
+        assert partition.log.end_offset == 41
+
+    play(tmp_path, story)
+
+
+def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind(tmp_path):
+    async def story(some):
+        partition = some.broker.partition("u", 0)
+        some.writer.write(produce(1) + fetch(2))
+        await some.until(lambda: some.syncs and partition._watchers)
+        link = some.writer.get_extra_info("socket")
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+        some.writer.transport.abort()
+        await some.until(lambda: not partition._watchers)
+        assert some.broker.server.connections == 0
+        assert some.said == []
 
     play(tmp_path, story)
