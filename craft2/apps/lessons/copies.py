@@ -216,7 +216,7 @@ class Copies:
         return Look(self.now_ms, role, partition.record.leader_epoch, cells, watermark)
 
     def _tell_producer(self) -> None:
-        """A leader acknowledges what its high watermark has passed; as `Partition.when_replicated`."""
+        """What its high watermark has passed a leader acknowledges; see `Partition.when_replicated`."""
         leading = {
             one.partition.record.leader_epoch: one.partition
             for one in self.brokers.values()
