@@ -216,7 +216,7 @@ class Copies:
         return Look(self.now_ms, role, partition.record.leader_epoch, cells, watermark)
 
     def _tell_producer(self) -> None:
-        """What its high watermark has passed a leader acknowledges; see `Partition.when_replicated`."""
+        """As `Partition.when_replicated`: what the high watermark has passed is acknowledged."""
         leading = {
             one.partition.record.leader_epoch: one.partition
             for one in self.brokers.values()
