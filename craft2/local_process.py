@@ -44,6 +44,9 @@ class LocalProcess:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
+            # So that Ctrl-C is its starter's alone. Not a session of its own: Linux shares the
+            # processors by session first (autogroup, see sched(7)), and a client would wait for
+            # its broker twice as long (`make bench ARGS=cluster-latency`).
             process_group=0,
         )
         self.address = ""

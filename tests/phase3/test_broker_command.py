@@ -38,6 +38,12 @@ def test_a_file_that_makes_no_sense_is_refused(tmp_path, text, problem):
         read_settings(path, KNOWN)
 
 
+def test_a_broker_of_a_cell_is_of_its_session_and_ctrl_c_is_not_for_it():
+    with LocalBroker() as broker:
+        assert os.getsid(broker.pid) == os.getsid(0)
+        assert os.getpgid(broker.pid) == broker.pid != os.getpgid(0)
+
+
 def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path):
     path = tmp_path / "broker.yaml"
     path.write_text("partitions: 3\nmax-connections: 0\ndata-dir: nowhere\n")
