@@ -158,18 +158,18 @@ def test_a_hopeless_schedule_is_given_up_and_what_was_not_sent_counts_as_failed(
 
 
 def appending(client):
-    """Appends a line with its process and its session to a file."""
+    """Appends a line with its process and its group to a file."""
     print("this goes to the log of the client, not to the pipe of its answers")
     path = Path(os.environ["HARNESS_TEST_FILE"])
 
     def operation():
         with path.open("a") as file:
-            file.write(f"{client} {os.getpid()} {os.getsid(0)}\n")
+            file.write(f"{client} {os.getpid()} {os.getpgid(0)}\n")
 
     return operation
 
 
-def test_client_processes_are_processes_in_sessions_of_their_own(tmp_path, monkeypatch):
+def test_client_processes_are_processes_in_groups_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setenv("HARNESS_TEST_FILE", str(tmp_path / "lines"))
     load = closed_loop(appending, clients=2, calls=3, warmup=1, processes=True)
     assert load.calls == 6
@@ -178,7 +178,7 @@ def test_client_processes_are_processes_in_sessions_of_their_own(tmp_path, monke
     for client in "01":
         pids = {pid for n, pid, _ in lines if n == client}
         assert len(pids) == 1
-        assert pids == {sid for n, _, sid in lines if n == client}
+        assert pids == {group for n, _, group in lines if n == client}
         assert not Path(f"/proc/{pids.pop()}").exists()  # and none is left
 
 

@@ -807,6 +807,15 @@ def test_an_interrupt_at_any_moment_leaves_a_producer_that_goes_on_and_closes(wh
     assert numbered == list(range(1, interrupts + 1))
 
 
+@pytest.fixture
+def ctrl_c():
+    """Python's own handler: who is started in a shell's background ignores Ctrl-C from the start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_while_another_thread_has_the_lock_is_an_interrupt_and_takes_it_from_nobody():
     with producing() as (made, _):
         made.send("t", b"first").result(SOON)
