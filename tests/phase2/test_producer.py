@@ -809,7 +809,7 @@ def test_an_interrupt_at_any_moment_leaves_a_producer_that_goes_on_and_closes(wh
 
 @pytest.fixture
 def ctrl_c():
-    """Python's own handler: who is started in a shell's background ignores Ctrl-C from the start."""
+    """Python's own handler: a process that a shell starts in the background ignores Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
