@@ -126,9 +126,9 @@ class KafkaNodes:
         return ",".join(node.bootstrap_servers for node in self.nodes)
 
     @property
-    def pids(self) -> dict[int, int]:
-        """Their processes, by node."""
-        return {number: node.pid for number, node in enumerate(self.nodes, 1)}
+    def pids(self) -> list[int]:
+        """Their processes."""
+        return [node.pid for node in self.nodes]
 
     def __enter__(self) -> KafkaNodes:
         return self

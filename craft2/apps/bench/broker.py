@@ -59,16 +59,14 @@ def both(bench: Bench) -> Iterator[tuple[LocalBroker, KafkaPeer]]:
 
 
 @contextmanager
-def stopped(*process_ids: int) -> Iterator[None]:
-    """Meanwhile these processes do not run. Not for long: a Kafka that was stopped for 9 s takes
+def stopped(process_id: int) -> Iterator[None]:
+    """Meanwhile this process does not run. Not for long: a Kafka that was stopped for 9 s takes
     itself for dead."""
-    for process_id in process_ids:
-        os.kill(process_id, signal.SIGSTOP)
+    os.kill(process_id, signal.SIGSTOP)
     try:
         yield
     finally:
-        for process_id in process_ids:
-            os.kill(process_id, signal.SIGCONT)
+        os.kill(process_id, signal.SIGCONT)
 
 
 def rounds(bench: Bench) -> int:

@@ -1,9 +1,7 @@
 """Three brokers beside three nodes of Apache Kafka, all on this machine, one cluster at a time.
 
 Topics have three replicas. The machine is the same for both and small for six: what is measured is
-what a copy on every broker costs here, not what six machines could do. While one cluster works the
-other one is stopped (SIGSTOP), and each goes on with a little work that is not measured: it may
-have to elect a controller first.
+what a copy on every broker costs here, not what six machines could do.
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ from itertools import pairwise
 
 import psutil
 
-from craft2.apps.bench.broker import KAFKA, OURS, WARM_UP_S, compare_bulk, rounds, stopped
-from craft2.apps.bench.broker_load import Rates, Work, bulk, latencies, topic
+from craft2.apps.bench.broker import KAFKA, OURS, WARM_UP_S, compare_bulk, rounds
+from craft2.apps.bench.broker_load import Work, bulk, latencies, topic
 from craft2.apps.bench.harness import BenchError, Load, Pairs
 from craft2.apps.bench.scenarios import Bench, scenario
 from craft2.apps.kafka_peer import KafkaNodes
@@ -31,7 +29,6 @@ ACKS = ("0", "1", "all")
 RATES = ((1_000, 4.0), (5_000, 10.0))  # messages a second, and the longest p99 in ms
 KILLS = 20
 BROKERS, PARTITIONS = (1, 3, 5), (1, 10, 100, 1_000)
-_PATIENT = ("--session-ms", "20000")  # or a cluster that was stopped for 5 s would be fenced
 _READY_S, _MEMORY_MB = 2.0, 600.0
 _FAILOVER_S, _WORST_S = 1.5, 3.0
 
@@ -40,7 +37,7 @@ _FAILOVER_S, _WORST_S = 1.5, 3.0
 def both(bench: Bench) -> Iterator[tuple[LocalCluster, KafkaNodes]]:
     """The two clusters, warmed up."""
     with (
-        LocalCluster(data_dir=bench.new_folder("ours"), options=_PATIENT) as ours,
+        LocalCluster(data_dir=bench.new_folder("ours")) as ours,
         KafkaNodes(folder=bench.new_folder("kafka")) as peer,
     ):
         for cluster, seconds in ((peer, WARM_UP_S), (ours, 5.0)):
@@ -57,9 +54,9 @@ def cluster(bench: Bench) -> None:
     """Rates, and what the brokers take of memory."""
     bench.within("cluster: three brokers ready", OURS, _launch, _READY_S, rounds=rounds(bench))
     with both(bench) as (ours, peer):
-        for size, messages in ((100, 500_000), (1_000, 100_000)):
+        for size, messages in ((100, 1_000_000), (1_000, 200_000)):
             work = Work(round(bench.seconds(messages)), size, acks="all", replicas=REPLICAS)
-            here, there = partial(_bulk, ours, peer), partial(_bulk, peer, ours)
+            here, there = (partial(bulk, one.bootstrap_servers) for one in (ours, peer))
             compare_bulk(bench, here, there, work, "cluster")
         memory = sum(psutil.Process(pid).memory_info().rss for pid in ours.pids.values()) / 1e6
         bench.compare(
@@ -70,19 +67,6 @@ def cluster(bench: Bench) -> None:
             unit="1/MB",
             target=1.0,
         )
-
-
-@contextmanager
-def working(one: LocalCluster | KafkaNodes, other: LocalCluster | KafkaNodes) -> Iterator[str]:
-    """The address of one, while the other is stopped."""
-    with stopped(*other.pids.values()):
-        bulk(one.bootstrap_servers, Work(4_000, acks="all", replicas=REPLICAS))
-        yield one.bootstrap_servers
-
-
-def _bulk(one: LocalCluster | KafkaNodes, other: LocalCluster | KafkaNodes, work: Work) -> Rates:
-    with working(one, other) as address:
-        return bulk(address, work)
 
 
 def _launch() -> float:
@@ -106,9 +90,8 @@ def measure_latency(
     """In turns; the rows' scenario is "cluster: end to end"."""
     tails: dict[str, list[float]] = {OURS: [], KAFKA: []}
     for _ in range(rounds(bench)):
-        for backend, one, other in ((OURS, ours, peer), (KAFKA, peer, ours)):
-            with working(one, other) as address:
-                taken = latencies(address, rate, bench.seconds(3.0), acks, REPLICAS)
+        for backend, address in ((OURS, ours.bootstrap_servers), (KAFKA, peer.bootstrap_servers)):
+            taken = latencies(address, rate, bench.seconds(4.0), acks, REPLICAS)
             load = Load(taken, Counter(), "", len(taken) / rate)
             bench.add(
                 load,
