@@ -51,12 +51,10 @@ class Peers:
     ) -> tuple[bytes, int]:
         """The reply to a request that is bytes already, and where its body begins. Raises OSError,
         BadMessage."""
-        there = self._open.get((broker, lane))
-        if there is None or not there[1].is_open or there[0] != self._address_of(broker):
+        connection = self._standing(broker, lane, self._address_of(broker))
+        if connection is None:
             async with self._limited(broker, lane):
                 connection = await self._reach(broker, lane)
-        else:
-            connection = there[1]
         return await connection.exchange(name, version, body, limit_s=ANSWER_S)
 
     async def ask_first(
@@ -101,18 +99,24 @@ class Peers:
         address = self._address_of(broker)
         if address is None:
             raise ConnectionRefusedError(f"nobody knows where broker {broker} is")
-        there = self._open.get((broker, lane))
-        if there is not None and there[0] == address and there[1].is_open:
-            return there[1]
-        if there is not None:
-            there[1].close()
+        standing = self._standing(broker, lane, address)
+        if standing is not None:
+            return standing
+        await self.hang_up(broker, lane)
         made = await BrokerConnection.open(self._net, address, self._name)
-        meanwhile = self._open.get((broker, lane))
-        if meanwhile is not None and meanwhile[0] == address and meanwhile[1].is_open:
+        standing = self._standing(broker, lane, address)
+        if standing is not None:
             made.close()  # somebody else wanted one too, and was faster
-            return meanwhile[1]
+            return standing
         self._open[broker, lane] = address, made
         return made
+
+    def _standing(
+        self, broker: BrokerId, lane: str, address: Address | None
+    ) -> BrokerConnection | None:
+        """The connection to where the broker is, if there is one."""
+        there = self._open.get((broker, lane))
+        return there[1] if there is not None and there[0] == address and there[1].is_open else None
 
     async def hang_up(self, broker: BrokerId, lane: str) -> None:
         """End a connection: who waits for a reply on it gets an OSError."""

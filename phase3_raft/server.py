@@ -130,7 +130,8 @@ class _Connection:
             if self._begun:
                 first = self._begun[0]
                 if not isinstance(first, Pending):
-                    self._write(self._begun.popleft())
+                    self._begun.popleft()
+                    self._write(first)
                     continue
                 if first.is_done:
                     self._begun.popleft()
@@ -175,9 +176,8 @@ class _Connection:
 
     # Writing.
 
-    def _write(self, reply: Reply | Pending) -> None:
+    def _write(self, reply: Reply) -> None:
         pieces = reply or []
-        assert not isinstance(pieces, Pending)
         for number, piece in enumerate(pieces):
             if self._out_bytes > _REPLIES_BYTES:
                 self._send()

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from brokers import make_topic
 
+from craft2.apps.lessons.wire import fetch_request
 from craft2.disk import DiskError
 from craft2.net import Address
 from craft2.record_batch import encode_values
@@ -211,27 +212,8 @@ def test_a_broker_that_ends_answers_what_it_has_begun(tmp_path, count):
     play(tmp_path, story)
 
 
-def fetch(correlation_id, topic="u", offset=0, wait_ms=60_000, max_bytes=100_000_000):
-    part = {
-        "partition": 0,
-        "current_leader_epoch": -1,
-        "fetch_offset": offset,
-        "log_start_offset": -1,
-        "partition_max_bytes": max_bytes,
-    }
-    fields = {
-        "replica_id": -1,
-        "max_wait": wait_ms,
-        "min_bytes": 1,
-        "max_bytes": max_bytes,
-        "isolation_level": 0,
-        "session_id": 0,
-        "session_epoch": -1,
-        "topics": [{"topic": topic, "partitions": [part]}],
-        "forgotten_topics_data": [],
-        "rack_id": "",
-    }
-    return frame((1, 11), correlation_id, schemas.encode("fetch", 11, fields, "request"))
+def fetch(correlation_id, topic="u"):
+    return fetch_request(topic, 0, 0, wait_ms=60_000, correlation_id=correlation_id)
 
 
 def test_who_asks_on_and_on_behind_a_long_poll_is_not_read_on(tmp_path):

@@ -118,7 +118,13 @@ def produce_request(topic: str, partition: int, batch: bytes) -> bytes:
 
 
 def fetch_request(
-    topic: str, partition: int, offset: int, *, wait_ms: int, max_bytes: int = 50 * 1024**2
+    topic: str,
+    partition: int,
+    offset: int,
+    *,
+    wait_ms: int,
+    max_bytes: int = 50 * 1024**2,
+    correlation_id: int = 7,
 ) -> bytes:
     """Fetch, version 4, from one partition: a reply as soon as there is a byte."""
     one = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": max_bytes}
@@ -130,7 +136,7 @@ def fetch_request(
         "isolation_level": 0,
         "topics": [{"topic": topic, "partitions": [one]}],
     }
-    return request("fetch", 4, fields)
+    return request("fetch", 4, fields, correlation_id)
 
 
 class Wire:
