@@ -158,11 +158,16 @@ class PartitionLog:
 
         Raises BadBatch, RecordTooLarge, DiskError (then nothing was appended), LogFailed.
         """
-        limit = self.config.max_message_bytes
-        [outcome] = self._append_group([check_new(batch, limit, epoch, append_time_ms)])
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
+        wanted = check_new(batch, self.config.max_message_bytes, epoch, append_time_ms)
+        with self._mutex, self._appending() as state:
+            refused = self._refused(state, wanted)
+            if isinstance(refused, Exception):
+                raise refused
+            if refused is not None:
+                return refused
+            first, data = state.end_offset, bytearray(wanted.data)
+            self._write(state, data, _stamped(data, 0, wanted, first))
+            return AppendResult(first, state.end_offset - 1)
 
     def append_durably(self, batch: Buffer, epoch: int = 0) -> AppendResult:
         """`append_as_leader`, as safe as the flush policy says; threads share writes and syncs."""
@@ -194,16 +199,8 @@ class PartitionLog:
                 if outcome is None:
                     first, start, latest = offset, len(data), wanted.epoch
                     data += wanted.data
-                    time_ms = wanted.append_time_ms
-                    for position, header in wanted.batches:
-                        at = start + position
-                        stamp(data, at, header.size, offset, wanted.epoch, time_ms)
-                        if time_ms < 0:
-                            header = header.numbered(offset, wanted.epoch)
-                        else:
-                            header = read_header(data, at)
-                        batches.append((at, header))
-                        offset = header.next_offset
+                    batches += _stamped(data, start, wanted, first)
+                    offset = batches[-1][1].next_offset
                     outcome = AppendResult(first, offset - 1)
                 outcomes.append(outcome)
             if batches:
@@ -521,3 +518,19 @@ class PartitionLog:
 def _check_offset(offset: int) -> None:
     if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < 2**63:
         raise OffsetOutOfRange(f"offset {offset!r}", "give a whole number of 0 or more")
+
+
+def _stamped(data: bytearray, start: int, wanted: NewBatches, offset: int) -> Batches:
+    """The batches of `wanted`, whose bytes are in `data` from `start` on: stamped there, with
+    offsets from `offset` on."""
+    found: Batches = []
+    for position, header in wanted.batches:
+        at = start + position
+        stamp(data, at, header.size, offset, wanted.epoch, wanted.append_time_ms)
+        if wanted.append_time_ms < 0:
+            header = header.numbered(offset, wanted.epoch)
+        else:
+            header = read_header(data, at)
+        found.append((at, header))
+        offset = header.next_offset
+    return found

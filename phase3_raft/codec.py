@@ -78,6 +78,8 @@ read_int32, write_int32 = number("i")
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """A number without a sign, seven bits a byte, the lowest first. Raises BadMessage."""
+    if at < len(data) and data[at] < 0x80:  # as nearly always
+        return data[at], at + 1
     value = shift = 0
     for end in range(at, min(at + 5, len(data))):
         byte = data[end]
