@@ -394,7 +394,7 @@ class Broker:
         self.groups.close()
         self.deadlines.close()
         self.tasks.cancel()
-        await self.peers.close()
+        self.peers.close()
         self.partitions.close()
         self.metadata.close()
 

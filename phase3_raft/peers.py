@@ -92,7 +92,7 @@ class Peers:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
-            await self.hang_up(broker, lane)
+            self.hang_up(broker, lane)
             raise
 
     async def _reach(self, broker: BrokerId, lane: str) -> BrokerConnection:
@@ -102,7 +102,7 @@ class Peers:
         standing = self._standing(broker, lane, address)
         if standing is not None:
             return standing
-        await self.hang_up(broker, lane)
+        self.hang_up(broker, lane)
         made = await BrokerConnection.open(self._net, address, self._name)
         standing = self._standing(broker, lane, address)
         if standing is not None:
@@ -118,7 +118,7 @@ class Peers:
         there = self._open.get((broker, lane))
         return there[1] if there is not None and there[0] == address and there[1].is_open else None
 
-    async def hang_up(self, broker: BrokerId, lane: str) -> None:
+    def hang_up(self, broker: BrokerId, lane: str) -> None:
         """End a connection: who waits for a reply on it gets an OSError."""
         there = self._open.pop((broker, lane), None)
         if there is not None:
@@ -139,7 +139,7 @@ class Peers:
         writer.close()
         return True
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Hang up on everybody."""
         for broker, lane in list(self._open):
-            await self.hang_up(broker, lane)
+            self.hang_up(broker, lane)

@@ -69,7 +69,7 @@ class Fetcher:
         self._due: dict[TopicPartition, None] = {}
         self._was_limited = False
 
-    async def set(self, partitions: dict[TopicPartition, Partition]) -> None:
+    def set(self, partitions: dict[TopicPartition, Partition]) -> None:
         """Which partitions there are to follow; something may have changed about them."""
         before, self._partitions = self._partitions, partitions
         if partitions != before:
@@ -79,7 +79,7 @@ class Fetcher:
             if key in before and before[key] is not partitions.get(key, before[key]):
                 self._told.pop(key, None)  # a topic of this name was deleted, and made again
         if partitions.keys() - before.keys():
-            await self._peers.hang_up(self.leader, LANE)  # it may be waiting, and without these
+            self._peers.hang_up(self.leader, LANE)  # it may be waiting, and without these
 
     async def run(self) -> None:
         """For ever."""
@@ -199,7 +199,7 @@ class Fetchers:
         self._throttle, self._rate = Throttle(), rate
         self._by_leader: dict[BrokerId, Fetcher] = {}
 
-    async def follow(self, partitions: dict[TopicPartition, Partition]) -> None:
+    def follow(self, partitions: dict[TopicPartition, Partition]) -> None:
         """Follow the leaders of these partitions, and nobody else."""
         wanted: dict[BrokerId, dict[TopicPartition, Partition]] = {}
         for key, partition in partitions.items():
@@ -213,4 +213,4 @@ class Fetchers:
                 self._by_leader[leader] = fetcher
                 self._tasks.spawn(fetcher.run())
         for leader, fetcher in self._by_leader.items():
-            await fetcher.set(wanted.get(leader, {}))
+            fetcher.set(wanted.get(leader, {}))

@@ -192,7 +192,7 @@ class Replication:
                     partition = self._partitions.replica(record)
                     if isinstance(partition, Partition):
                         followed[record.topic, record.partition] = partition
-            await self._fetchers.follow(followed)
+            self._fetchers.follow(followed)
 
     # Who is in sync.
 

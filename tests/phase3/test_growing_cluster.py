@@ -208,7 +208,7 @@ async def test_a_fetcher_leaves_a_partition_alone_that_was_closed_meanwhile(tmp_
         await until(lambda: ("t", 0) in dict(broker.partitions.all()))
         partition = dict(broker.partitions.all())["t", 0]
         fetcher = Fetcher(me, leader, broker.peers, print, Throttle(), lambda: None)
-        await fetcher.set({("t", 0): partition})
+        fetcher.set({("t", 0): partition})
         partition.close(deleted=True)
         assert not await fetcher._round()
         assert (

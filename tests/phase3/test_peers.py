@@ -67,6 +67,10 @@ def test_a_broker_that_never_answers_is_hung_up_on_and_asked_anew_on_another_con
     assert world.ended == [True, False]
 
 
+async def hang_up(peers):
+    peers.close()
+
+
 def test_two_questions_at_once_leave_one_connection():
     world = Silent()
 
@@ -75,7 +79,7 @@ def test_two_questions_at_once_leave_one_connection():
 
     world.run(both(), 1)
     assert sorted(world.ended) == [False, True]
-    world.run(world.peers.close(), 1)
+    world.run(hang_up(world.peers), 1)
     assert world.ended == [True, True]
 
 
