@@ -19,7 +19,7 @@ from craft2.errors import Craft2Error
 GRADING = "CRAFT2_GRADING"  # environment: a pristine notebook is being graded, do not record
 GRADING_RESULTS = "CRAFT2_RESULTS"  # environment: the folder for measurements of that grading
 
-Answer = int | float | str | bool
+Answer = int | float | str | bool | tuple[int | float | str, ...]
 
 
 class UnknownPredictionError(Craft2Error):
@@ -27,7 +27,7 @@ class UnknownPredictionError(Craft2Error):
 
 
 def predict(prediction_id: str, answer: Answer | EllipsisType) -> None:
-    """Record what you expect, before you run it: predict("01.1", 4).
+    """Record what you expect, before you run it: predict("01.1", 4); several: ("25.5", (2, 2)).
 
     `...` stands for no answer yet.  A later answer replaces an earlier one.  In an edition,
     UnknownPredictionError for an id that no notebook asks for.
@@ -35,10 +35,13 @@ def predict(prediction_id: str, answer: Answer | EllipsisType) -> None:
     if answer is ...:
         print(f"Prediction {prediction_id}: write your answer in place of the three dots.")
         return
-    if not isinstance(answer, (int, float, str)):
+    several = isinstance(answer, tuple) and all(
+        isinstance(one, int | float | str) for one in answer
+    )
+    if not (several or isinstance(answer, int | float | str)):
         raise TypeError(
             f"prediction {prediction_id}: {answer!r} is a {type(answer).__name__}, "
-            "not a number, a text or True/False"
+            "not a number, a text, True/False, or several of them in parentheses"
         )
     edition = Edition.find()
     if edition is not None and not os.environ.get(GRADING):
@@ -48,7 +51,8 @@ def predict(prediction_id: str, answer: Answer | EllipsisType) -> None:
                 f"no notebook asks for prediction {prediction_id!r}",
                 f"use one of {', '.join(known)}" if known else "remove it: they ask for none",
             )
-        edition.remember("predictions", edition.remembered("predictions") | {prediction_id: answer})
+        said = str(answer) if several else answer
+        edition.remember("predictions", edition.remembered("predictions") | {prediction_id: said})
     print(f"Prediction {prediction_id} recorded.")
 
 
@@ -69,7 +73,7 @@ def compare(prediction_id: str, actual: object) -> None:
 
 
 def same(said: object, actual: object) -> bool:
-    """Whether a prediction came true: "No " does for "no", and "14" for 14.0.
+    """Whether a prediction came true: "No " does for "no", "14" for 14.0, "(2,2)" for (2, 2).
 
     Either may be given as its repr, which is how `actual` is remembered.
     """
@@ -77,7 +81,7 @@ def same(said: object, actual: object) -> bool:
 
 
 def _plain(answer: object) -> float | str:
-    text = str(answer).strip(" '\"").casefold()
+    text = str(answer).strip(" '\"").casefold().replace(", ", ",")
     try:
         return float(text)
     except ValueError:

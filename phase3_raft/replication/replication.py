@@ -33,6 +33,7 @@ from phase3_raft.schemas import Fields, Message
 
 # The controller has changed the partition, perhaps as we asked before: the metadata will say how.
 _OLD_NEWS = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH)
+TOLD_S = 0.2  # a client that sends all the time has sent by then, and was told who leads
 
 
 def _listener(name: str, at: Address) -> Fields:
@@ -94,13 +95,20 @@ class Replication:
         self._isr_due.set()
 
     async def leave(self, limit_s: float) -> None:
-        """Have others lead what this broker leads, before it goes."""
+        """Have others lead what this broker leads, before it goes.
+
+        Clients that send to it are told so for a moment: whoever is hung up on instead has to find
+        out who leads now, and may take a second for it (`make bench ARGS=cluster-failover`).
+        """
         self._leaving = True
+        led = any(partition.leads for _, partition in self._partitions.all())
         try:
             async with asyncio.timeout(limit_s):
                 await self._left.wait()
         except TimeoutError:
             self._trouble("nobody could take over; the cluster will find out by itself")
+        if led:
+            await asyncio.sleep(TOLD_S)
 
     async def goodbye(self, limit_s: float) -> None:
         """This broker serves nobody any more: clients need not be told of it any longer."""

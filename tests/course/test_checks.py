@@ -9,7 +9,7 @@ import sys
 import pytest
 from course_helpers import ALL, ALL_BUT_FIRST, EXERCISE_IDS, child_environment, write_body
 
-from craft2.course import checking
+from craft2.course import check_child, checking
 from craft2.course.checking import (
     FAILED,
     NOT_STARTED,
@@ -112,6 +112,34 @@ def test_a_hang_that_holds_the_interpreter_is_stopped_too(monkeypatch):
     verdict = run_check("0.1", REFERENCE, body=body, time_limit_s=0.5)
     assert verdict.status == FAILED
     assert "stopped" in verdict.got
+
+
+class Machine:
+    """Stands for `time`: a process that has a share of a processor."""
+
+    def __init__(self, share):
+        self.share, self.now = share, 0.0
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def monotonic(self):
+        return self.now
+
+    def process_time(self):
+        return self.now * self.share
+
+
+@pytest.mark.parametrize(
+    ("share", "stopped_at"),
+    [(1, 10), (0.25, 40), (0.0, 11), (0.01, 11), (0.1, 60)],
+    ids=["works", "works on a busy machine", "waits", "looks now and then", "is at it for ever"],
+)
+def test_a_check_has_ten_seconds_of_work(share, stopped_at, monkeypatch):
+    machine = Machine(share)
+    monkeypatch.setattr(check_child, "time", machine)
+    check_child._until_too_long(10.0)
+    assert machine.now == pytest.approx(stopped_at, abs=1.01)
 
 
 @pytest.mark.parametrize(

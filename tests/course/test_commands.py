@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import json
+import re
 
 import pytest
 from course_helpers import EXERCISE_IDS, write_body
@@ -14,12 +16,13 @@ from typer.testing import CliRunner
 from craft2.apps.cli import app
 from craft2.course import compare, hint, predict
 from craft2.course.checking import PASSED, run_check
-from craft2.course.edition import NoEditionError
+from craft2.course.edition import REFERENCE, NoEditionError
 from craft2.course.exercises import EXERCISES, UnknownExerciseError
 from craft2.course.grade import grade, print_table
 from craft2.course.help import solve_all
 from craft2.course.predictions import UnknownPredictionError, same
 from craft2.course.show import folded, show
+from craft2.course.workbook import source_of
 from phase1_file_queue import partitioner
 
 
@@ -285,9 +288,30 @@ def test_predictions_are_recorded_and_compared(predicting, capsys, monkeypatch):
         "Prediction 99.2: you said ' No ', and so it is.",
         "Prediction 99.2: you said ' No '; it is 'yes'.",
     ]
+    predict("99.2", (2, -1))
+    compare("99.2", (2, -1))
+    assert "you said '(2, -1)', and so it is" in capsys.readouterr().out
+    with pytest.raises(TypeError, match="not a number"):
+        predict("99.2", [2, -1])
     monkeypatch.setenv("CRAFT2_GRADING", "1")
     predict("99.1", 1000)
     assert predicting.remembered("predictions")["99.1"] == 4, "grading replaces no answer"
+
+
+def test_an_answer_can_be_written_as_the_question_says():
+    written = []
+    for path in sorted(REFERENCE.glob("notebooks/*.ipynb")):
+        question = ""
+        for cell in json.loads(path.read_text())["cells"]:
+            text = source_of(cell)
+            if cell["cell_type"] == "markdown":
+                question = text
+            for asked in re.findall(r'^predict\("([^"]+)"', text, flags=re.MULTILINE):
+                for form in re.findall(r'such as\s(\([^)]*\)|"[^"]*")', question):
+                    predict(asked, ast.literal_eval(form))
+                    written.append(form)
+    assert "(2, 2)" in written
+    assert len(written) > 5
 
 
 @pytest.mark.parametrize(
@@ -296,6 +320,7 @@ def test_predictions_are_recorded_and_compared(predicting, capsys, monkeypatch):
         ("No", "no", True),
         ("the new one is refused", "'The new one is refused '", True),
         ("14", 14.0, True),
+        ("(2,-1)", (2, -1), True),
         ("True", True, True),
         (1, True, False),
         ("no", "yes", False),

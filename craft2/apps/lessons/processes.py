@@ -8,9 +8,9 @@
 A worker acknowledges by writing a line of numbers into a pipe.  What is in the pipe survives the
 worker, so the parent knows exactly what had been promised when it died.
 
-A worker has a session of its own (an interrupt of the notebook is not for it), inherits neither
-the notebook's output nor its input, and ends when the notebook's kernel does: its standard input
-is a pipe whose other end only the kernel holds.
+A worker has a process group of its own (an interrupt of the notebook is not for it), inherits
+neither the notebook's output nor its input, and ends when the notebook's kernel does: its standard
+input is a pipe whose other end only the kernel holds.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from craft2.errors import Craft2Error
 if TYPE_CHECKING:
     from phase1_file_queue.queue_consumer import QueueConsumer
 
+_TOO_LATE = 3  # the exit code of a worker that has lived as long as it may
 LIMIT_S = 50.0  # no worker lives longer: a cell that waits for one ends before its own limit
 
 
@@ -55,6 +56,7 @@ class Worker:
 
     def __init__(self, work: Work, *arguments: object, limit_s: float = LIMIT_S) -> None:
         self.acks: list[tuple[int, ...]] = []
+        self._limit_s = limit_s
         self._reader: threading.Thread | None = None
         self._name = work.__name__
         where = f"{work.__module__}:{work.__name__}"
@@ -124,6 +126,12 @@ class Worker:
         said = self._log.read().decode(errors="replace").strip().splitlines()
         last = f"; it said: {said[-1]}" if said else ""
         self._close()
+        if code == _TOO_LATE:
+            return WorkerError(
+                f"the process {self._name!r} has stopped itself after {self._limit_s:g} s, as it "
+                f"must, with {len(self.acks)} acknowledgements; the notebook waited for {awaited}",
+                "run this cell again when this machine has less else to do",
+            )
         return WorkerError(
             f"the process {self._name!r} ended with code {code} after {len(self.acks)} "
             f"acknowledgements, while the notebook waited for {awaited}{last}",
@@ -310,7 +318,7 @@ def _end_with_parent() -> None:
 def main(limit_s: str, where: str, *arguments: str) -> None:
     """The worker's side: run a module's function; arguments made of digits are numbers."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    limit = threading.Timer(float(limit_s), os._exit, (3,))
+    limit = threading.Timer(float(limit_s), os._exit, (_TOO_LATE,))
     limit.daemon = True
     limit.start()
     module, _, name = where.partition(":")
