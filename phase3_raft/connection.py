@@ -64,7 +64,8 @@ class Frames:
         100 MB comes in a thousand pieces: join them once, not with each call.
 
         `self._size_of(four_bytes)` is the size that four bytes stand for; it raises BadMessage for
-        one that no frame has.
+        one that no frame has. Frames that were complete before such a size are not lost: they are
+        returned, and the next call raises it.
         """
         # BEGIN SOLUTION
         self._pieces.append(data)
@@ -72,9 +73,13 @@ class Frames:
         if self._have < 4 or self._have < self._wanted():
             return []
         data = b"".join(self._pieces)
-        frames, start = [], 0
+        frames: list[bytes] = []
+        start = 0
         while len(data) - start >= 4:
-            end = start + 4 + self._size_of(data[start : start + 4])
+            try:
+                end = start + 4 + self._size_of(data[start : start + 4])
+            except BadMessage:
+                break  # for the next call: if it were the first one, `_wanted` would have raised
             if end > len(data):
                 break
             frames.append(data[start + 4 : end])
@@ -83,6 +88,11 @@ class Frames:
         self._have = len(data) - start
         return frames
         # END SOLUTION
+
+    def check(self) -> None:
+        """Raises BadMessage if what is left over begins with a size that no frame has."""
+        if self._have >= 4:
+            self._wanted()
 
     def _wanted(self) -> int:
         """How many bytes the first frame has, with its size."""

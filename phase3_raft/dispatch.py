@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 API_VERSIONS = 18
 BEGIN_S = 5.0  # a client waits so long for a broker that has just begun
 DECIDE_S, PAUSE_S = 5.0, 0.05  # a client waits so long for a controller; it is looked for so often
+MOST_BYTES = 1024**2  # of a request that carries no data: to read one takes time, and others wait
 Piece: TypeAlias = bytes | FileSlice
 Body: TypeAlias = "schemas.Fields | list[Piece] | None"
 Coming: TypeAlias = "asyncio.Future[Body] | Coroutine[Any, Any, Body]"
@@ -70,6 +71,7 @@ class Api(NamedTuple):
     waits: bool = False  # the reply may come much later, and a client can do without it
     at_once: bool = False  # also by a broker that does not know yet what there is
     decides: bool = False  # only the controller can answer it: other brokers pass it on
+    most_bytes: int | None = MOST_BYTES  # of a request; None: as many as the server reads
 
 
 class Pending:
@@ -140,6 +142,11 @@ class Dispatch:
                 )
             return self._unknown_version(header.correlation_id)
         began, received = self._now(), len(frame)
+        if api.most_bytes is not None and received > api.most_bytes:
+            raise BadMessage(
+                f"a request of {received} bytes for {api.name}",
+                f"ask for less at once: {api.most_bytes} bytes are the most",
+            )
         try:
             if api.decides or (self._begins and not api.at_once):
                 work = self._tasks.spawn(self._slowly(api, header, frame, host))

@@ -69,17 +69,17 @@ class Session:
         return len(self._wanted)
 
     def change(self, wanted: Iterable[Wanted], forgotten: Iterable[TopicPartition]) -> None:
-        """The client says what it asks for from now on."""
-        for key in forgotten:
-            if self._wanted.pop(key, None) is not None:
-                self._due.pop(key, None)
-                self._said.pop(key, None)
-                self._unwatch(key)
+        """The client says what it asks for from now on, less what it forgets."""
         for one in wanted:
             key = one.topic, one.number
             self._wanted[key] = one
             self._due.pop(key, None)
             self._due[key] = None
+        for key in forgotten:
+            if self._wanted.pop(key, None) is not None:
+                self._due.pop(key, None)
+                self._said.pop(key, None)
+                self._unwatch(key)
 
     def due(self) -> list[Wanted]:
         """What has to be looked at."""

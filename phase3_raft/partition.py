@@ -16,7 +16,7 @@ Source: Kafka's `Partition`, `UnifiedLog`, `DelayedFetch`.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 
 from craft2.batch_header import iter_headers, read_header
@@ -64,7 +64,8 @@ class Partition:
         self.replicas = Replicas(me, max_lag_ms, self.log.log_start)
         self._watchers: dict[Callable[[], object], None] = {}
         self._copiers: dict[Callable[[bool], object], None] = {}
-        self._waiting: deque[tuple[int, Callable[[ErrorCode], object]]] = deque()
+        # Who waits for replicas, and up to where: in the order of the offsets.
+        self._waiting: OrderedDict[Callable[[ErrorCode], object], int] = OrderedDict()
         self.caught_up: Callable[[], object] = lambda: None  # told when a follower has
         self.trouble: Callable[[str], object] = lambda words: None  # told what went wrong
         self._seen = self.log.log_start  # the high watermark that watchers were told of
@@ -190,7 +191,7 @@ class Partition:
         if self.deleted or not self.leads or self.record.leader_epoch != epoch:
             tell(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif self.high_watermark < offset:
-            self._waiting.append((offset, tell))
+            self._waiting[tell] = offset
         else:
             tell(self._enough)
 
@@ -211,7 +212,7 @@ class Partition:
 
     def wait_no_more(self, tell: Callable[[ErrorCode], object]) -> None:
         """Do not call this back."""
-        self._waiting = deque(one for one in self._waiting if one[1] is not tell)
+        self._waiting.pop(tell, None)
 
     @property
     def _enough(self) -> ErrorCode:
@@ -229,15 +230,16 @@ class Partition:
         if watermark <= self._seen:
             return
         self._seen = watermark
-        while self._waiting and self._waiting[0][0] <= watermark:
-            self._waiting.popleft()[1](self._enough)
+        while self._waiting and next(iter(self._waiting.values())) <= watermark:
+            tell, _ = self._waiting.popitem(last=False)
+            tell(self._enough)
         for watcher in list(self._watchers):
             watcher()
         self._tell_copiers(more=False)
 
     def _refuse(self, why: ErrorCode) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        for _, tell in waiting:
+        waiting, self._waiting = self._waiting, OrderedDict()
+        for tell in waiting:
             tell(why)
 
     @property

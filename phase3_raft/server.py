@@ -30,16 +30,19 @@ from phase3_raft.dispatch import Dispatch, Pending, Piece, Reply
 
 _WRITE_BYTES = 1024 * 1024  # of a file at a time, then the client has to take them
 _UNDERWAY = 1_000  # requests of one connection whose replies come later, then it has to wait
-_TURN = 64  # requests of one connection, then it is others' turn: heartbeats must not starve
+_AT_ONCE = 8  # requests of one connection, then it waits for its turn
+_TURN = 64  # requests of all that wait for their turn, then the event loop goes on: who has just
+# come, and brokers with their heartbeats, must not wait for what others have sent in advance
 _REPLIES_BYTES = 64 * 1024  # of replies together, then the client has to take them, too
-_UNFINISHED_BYTES = 256 * 1024**2  # of requests that have only come in part, all together
+_HELD_BYTES = 256 * 1024**2  # of requests that have come in part, or wait, all together
 
 
 class _Connection:
     """One connection: a `Receiver` of what a client sends.
 
     Invariants: `_begun` are the replies that are not written yet, in the order of their requests.
-    While there is `_work`, which writes what is large, nothing else is written.
+    While there is `_work`, which writes what is large, nothing else is written. `_waiting_bytes` is
+    the length of all in `_to_begin`, and `held` was told to the server.
     """
 
     def __init__(self, server: Server, reader: Reader, writer: Writer) -> None:
@@ -47,13 +50,14 @@ class _Connection:
         self._host = _host(writer)
         self._frames = Frames(server.max_request_bytes)
         self._to_begin: deque[bytes] = deque()
+        self._waiting_bytes = 0
         self._begun: deque[Reply | Pending] = deque()
         self._out: list[bytes] = []  # these leave together, with one system call
         self._out_bytes = 0
         self._work: asyncio.Task[None] | None = None
-        self._gives_way = False  # to other connections
+        self._gives_way = False  # to other connections, until it is its turn
         self._asks_no_more = self._is_over = False
-        self.unfinished = 0  # bytes of a request that has only come in part
+        self.held = 0  # bytes of requests that have only come in part, or wait for others
         self.heard_at = server.clock.monotonic()
 
     # What the network says.
@@ -63,15 +67,19 @@ class _Connection:
         if self._asks_no_more or self._server.is_ending:
             return
         try:
-            self._to_begin.extend(self._frames.feed(data))
-            if self.unfinished != self._frames.unfinished:
-                before, self.unfinished = self.unfinished, self._frames.unfinished
-                self._server.holds(self.unfinished - before)
+            frames = self._frames.feed(data)
+            self._to_begin.extend(frames)
+            self._waiting_bytes += sum(map(len, frames))
+            self._frames.check()
         except BadMessage as error:
             self._refuse(error)
-        self._go_on()
+        if self._server.is_busy and self._to_begin:
+            self._give_way()
+        else:
+            self._go_on()
         if self._to_begin:
             self._reader.pause()
+        self._hold()
 
     def finished(self) -> None:
         self._asks_no_more = True
@@ -85,12 +93,29 @@ class _Connection:
             if isinstance(reply, Pending):
                 reply.cancel()
         self._begun.clear()
-        self._to_begin.clear()
+        self._drop_waiting()
         if self._work is not None:
             self._work.cancel()
         self._server.gone(self)
 
     # What is done about it.
+
+    def _hold(self) -> None:
+        """Tell the server how much is held; hang up if that is too much."""
+        held = self._frames.unfinished + self._waiting_bytes
+        if held == self.held or self._is_over:
+            return
+        before, self.held = self.held, held
+        try:
+            self._server.holds(held - before)
+        except BadMessage as error:
+            self._refuse(error)
+            self._drop_waiting()
+            self._go_on()
+
+    def _drop_waiting(self) -> None:
+        self._to_begin.clear()
+        self._waiting_bytes = 0
 
     @property
     def is_due(self) -> bool:
@@ -98,12 +123,13 @@ class _Connection:
         waits = all(isinstance(one, Pending) and one.waits for one in self._begun)
         return self._work is not None or not waits
 
-    def _go_on(self, _: object = None) -> None:
-        """Write the replies that are there, begin the requests that may be begun."""
+    def _go_on(self, _: object = None, most: int = _AT_ONCE) -> None:
+        """Write the replies that are there, begin the requests that may be begun: `most` of them,
+        then others are to have their turn."""
         if self._is_over or self._work is not None:
             return
         try:
-            self._take_turn()
+            self._take_turn(most)
             self._send()
         except (BadMessage, DiskError) as error:
             self._server.trouble(f"connection of {self._host} closed: {error}")
@@ -119,12 +145,14 @@ class _Connection:
             self._begin_work(self._writer.drain())
         if not self._to_begin:
             self._reader.resume()
+            if self.held:
+                self._hold()
             if self._asks_no_more and not self._begun and self._work is None:
                 self.close()
         if self._server.is_ending:
             self._server.settled()
 
-    def _take_turn(self) -> None:
+    def _take_turn(self, most: int) -> None:
         begun = 0
         while self._work is None and not self._writer.is_full:
             if self._begun:
@@ -139,16 +167,21 @@ class _Connection:
                     continue
             if not self._may_begin():
                 break
-            if begun == _TURN:
-                self._gives_way = True
-                asyncio.get_running_loop().call_soon(self._turn_again)
+            if begun == most:
+                self._give_way()
                 break
             self._begin_next()
             begun += 1
 
-    def _turn_again(self) -> None:
+    def _give_way(self) -> None:
+        if not self._gives_way:
+            self._gives_way = True
+            self._server.wants_turn(self)
+
+    def turn(self, most: int) -> None:
+        """It is its turn: it may begin so many requests."""
         self._gives_way = False
-        self._go_on()
+        self._go_on(most=most)
 
     def _may_begin(self) -> bool:
         if not self._to_begin or self._gives_way or self._server.is_ending:
@@ -159,10 +192,13 @@ class _Connection:
         return isinstance(last, Pending) and not last.holds and len(self._begun) < _UNDERWAY
 
     def _begin_next(self) -> None:
+        frame = self._to_begin.popleft()
+        self._waiting_bytes -= len(frame)
         try:
-            reply = self._server.dispatch.begin(self._to_begin.popleft(), self._host)
+            reply = self._server.dispatch.begin(frame, self._host)
         except (BadMessage, DiskError) as error:
             self._refuse(error)
+            self._drop_waiting()
             return
         if isinstance(reply, Pending):
             reply.when_done(self._go_on)
@@ -172,7 +208,6 @@ class _Connection:
         """Take no more from this client; what it has asked before is answered."""
         self._server.trouble(f"connection of {self._host} closed: {error}")
         self._asks_no_more = True
-        self._to_begin.clear()
 
     # Writing.
 
@@ -249,7 +284,8 @@ class Server:
         self._listener: Listener | None = None
         self._connections: dict[_Connection, None] = {}
         self._ending: asyncio.Event | None = None
-        self._unfinished, self._most_unfinished = 0, max(_UNFINISHED_BYTES, 2 * max_request_bytes)
+        self._held, self._most_held = 0, max(_HELD_BYTES, 2 * max_request_bytes)
+        self._turns: deque[_Connection] = deque()  # who waits for a turn, each of them once
 
     @property
     def connections(self) -> int:
@@ -315,26 +351,47 @@ class Server:
         """Whether no more requests are begun."""
         return self._ending is not None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether some wait for their turn: then whoever comes waits, too."""
+        return bool(self._turns)
+
+    def wants_turn(self, connection: _Connection) -> None:
+        """It has sent more than may be begun at once."""
+        if not self._turns:
+            asyncio.get_running_loop().call_soon(self._give_turns)
+        self._turns.append(connection)
+
+    def _give_turns(self) -> None:
+        """A turn each, for as many as there is room; all that is read meanwhile comes behind."""
+        count = min(len(self._turns), _TURN)
+        share = _TURN // count
+        for _ in range(count):
+            self._turns[0].turn(share)  # it is one of those that wait, until it has had its turn
+            self._turns.popleft()
+        if self._turns:
+            asyncio.get_running_loop().call_soon(self._give_turns)
+
     def settled(self) -> None:
         """A connection may have no replies that are due any more: `drain` looks again."""
         if self._ending is not None:
             self._ending.set()
 
     def holds(self, more: int) -> None:
-        """One of them holds so many bytes more of a request that has only come in part.
+        """One of them holds so many bytes more of requests that have come in part, or wait.
 
         Raises BadMessage if that is too much together.
         """
-        self._unfinished += more
-        if self._unfinished > self._most_unfinished:
+        self._held += more
+        if more > 0 and self._held > self._most_held:
             raise BadMessage(
-                f"{self._unfinished} bytes of requests that have only come in part",
-                "send requests whole, or smaller ones",
+                f"{self._held} bytes of requests that have only come in part, or wait for others",
+                "send requests whole, or smaller ones, or fewer at once",
             )
 
     def gone(self, connection: _Connection) -> None:
         """It is no more."""
-        self._unfinished -= connection.unfinished
+        self._held -= connection.held
         del self._connections[connection]
         self.settled()
 

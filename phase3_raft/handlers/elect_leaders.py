@@ -47,6 +47,9 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
 
     error = ErrorCode.NONE
     try:
+        if asked.version >= 1 and request.election_type not in (_PREFERRED, _UNCLEAN):
+            words = f"election type {request.election_type}"
+            raise Refused.because(ErrorCode.INVALID_REQUEST, words, "give 0 (preferred) or 1")
         await broker.controller.change(decide)
     except Refused as refused:
         error = refused.code

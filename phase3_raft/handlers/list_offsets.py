@@ -46,11 +46,11 @@ def _find(broker: Broker, topic: str, one: Any) -> Fields:
     if not partition.is_current:
         return {"error_code": ErrorCode.OFFSET_NOT_AVAILABLE}
     found: tuple[int, int] | None
+    end = partition.high_watermark
     try:
-        if one.timestamp == LATEST:
-            found = partition.high_watermark, -1
-        elif one.timestamp == EARLIEST:
-            found = partition.log.log_start, -1
+        if one.timestamp in (LATEST, EARLIEST):
+            found = end if one.timestamp == LATEST else partition.log.log_start, -1
+            end += 1  # it is the place of a record that may come
         elif one.timestamp == LARGEST:
             found = partition.log.latest_record()
         elif one.timestamp < 0:
@@ -59,7 +59,7 @@ def _find(broker: Broker, topic: str, one: Any) -> Fields:
             found = partition.log.offset_for_timestamp(one.timestamp)
     except (LogError, DiskError):
         return {"error_code": ErrorCode.KAFKA_STORAGE_ERROR}
-    if found is None or found[0] > partition.high_watermark:
+    if found is None or found[0] >= end:  # consumers do not see it yet
         return {"error_code": 0, "offset": -1, "timestamp": -1}
     epoch = partition.record.leader_epoch
     return {"error_code": 0, "offset": found[0], "timestamp": found[1], "leader_epoch": epoch}

@@ -28,7 +28,8 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
         topics = [_known(topic) for topic in broker.image.topics.values()]
     else:
         create = asked.version < 4 or request.allow_auto_topic_creation
-        topics = [await _topic(broker, topic.name, create=create) for topic in wanted]
+        names = dict.fromkeys(topic.name for topic in wanted)  # each is answered once
+        topics = [await _topic(broker, name, create=create) for name in names]
     return {
         "throttle_time": 0,
         "brokers": [

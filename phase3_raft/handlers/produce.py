@@ -1,7 +1,9 @@
 """Produce (key 0), versions 3-9: append batches, one for each partition.
 
 Versions 0-2 are advertised and refused: librdkafka before 2.8 would turn compression off if they
-were missing (KAFKA-18659). Left out: transactions (their batches are refused).
+were missing (KAFKA-18659). Left out: transactions (their batches are refused), and a look at the
+records behind a batch's header: the checksum says that they came as they were sent, and whoever
+sends what is no record has it back at his consumers.
 
 acks: 0 gets no reply, and if something is wrong the connection is closed, which is all that can be
 said. 1: when it is appended. -1 (all): when all replicas in sync have it, and are as many as the
@@ -152,6 +154,13 @@ def _append(partition: Partition, number: int, records: bytes | None) -> Answer:
         if header.magic == 2 and header.is_transactional:
             words = "transactions are not served"
             return _error(number, ErrorCode.INVALID_TXN_STATE, words)
+        if header.magic == 2 and header.is_control:
+            raise BadBatch("a control batch", "send records: brokers alone write such batches")
+        if header.producer_id >= 0 and header.base_sequence < 0:
+            raise BadBatch(
+                f"sequence {header.base_sequence} of producer {header.producer_id}",
+                "number the batches from 0 on, or send them without a producer id",
+            )
         if header.size != len(records):
             raise BadBatch("more than one batch", "send one for each partition")
         partition.check_timestamp(header.max_timestamp)

@@ -9,9 +9,10 @@ Source: KIP-500, KIP-595, KIP-630.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -31,6 +32,7 @@ from phase3_raft.raft.storage import RaftStorage
 from phase3_raft.refused import Refused
 
 FOLDER = "__raft"
+_LOOKS = 20  # whether another one leads, in the time that a handover may take
 _ANYWHERE = Address("127.0.0.1", 0)
 Changed = Callable[[Sequence[Record]], object]
 
@@ -184,6 +186,17 @@ class Quorum:
             await self.node.read()
         except (NotLeader, Stopped) as error:
             raise Refused.because(ErrorCode.NOT_CONTROLLER, error.problem, error.fix) from error
+
+    async def hand_over(self, among: Collection[BrokerId]) -> None:
+        """If this broker leads, let one of these do so, or there would be no controller for an
+        election's time after it is gone. Gives up if none of them takes over."""
+        for other in sorted(set(among) & set(self.node.members.voters) - {self.me}):
+            with contextlib.suppress(RaftError):  # it does not lead, or not any more
+                self.node.transfer(other)
+            for _ in range(_LOOKS):
+                if self.node.leader not in (self.me, None):
+                    return
+                await asyncio.sleep(self.config.raft.election_timeout_ms[1] / 1000 / _LOOKS)
 
     def close(self) -> None:
         """Stop."""

@@ -70,7 +70,7 @@ class Replication:
         self._changed = asyncio.Event()
         self._isr_due = asyncio.Event()
         self._leaving = self._gone = self._refused = False
-        self._left = asyncio.Event()
+        self._left, self._parted = asyncio.Event(), asyncio.Event()
         self.unfenced = asyncio.Event()
 
     def start(self) -> None:
@@ -89,6 +89,8 @@ class Replication:
         self._partitions.may_lead = True
         if not about.fenced:
             self.unfenced.set()
+        elif self._gone:
+            self._parted.set()
 
     def caught_up(self) -> None:
         """A follower may have: the ISR is looked at soon."""
@@ -111,7 +113,8 @@ class Replication:
             await asyncio.sleep(TOLD_S)
 
     async def goodbye(self, limit_s: float) -> None:
-        """This broker serves nobody any more: clients need not be told of it any longer."""
+        """This broker serves nobody any more: clients need not be told of it any longer, and no
+        leader has to wait for it. Until they know that, it goes on copying."""
         self._gone = True
         controller = self._controller
         try:
@@ -120,6 +123,7 @@ class Replication:
                     await controller.change(lambda image: broker_changes.fence(image, self.me.id))
                 elif self._epoch >= 0:
                     await self._ask("broker_heartbeat", 0, self._heartbeat(fence=True))
+                    await self._parted.wait()  # we hear of it when the others do
         except (OSError, BadMessage, Refused):
             pass  # the controller finds out by itself
 

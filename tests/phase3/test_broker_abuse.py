@@ -265,7 +265,7 @@ def test_requests_that_come_only_in_part_have_a_limit_together(tmp_path):
         said = []
         config = BrokerConfig(str(tmp_path), listen=Address("127.0.0.1", 0))
         async with Broker(config, trouble=said.append) as broker:
-            broker.server._most_unfinished = 1_000
+            broker.server._most_held = 1_000
             opened = [await asyncio.open_connection(*broker.address) for _ in range(2)]
             for _, writer in opened:
                 writer.write(struct.pack(">i", 800) + bytes(600))
@@ -276,7 +276,7 @@ def test_requests_that_come_only_in_part_have_a_limit_together(tmp_path):
             )
             assert [one.result() for one in done] == [b""]
             assert "1208 bytes of requests that have only come in part" in said[0]
-            assert broker.server._unfinished == 604
+            assert broker.server._held == 604
             for _, writer in opened:
                 writer.close()
 
@@ -300,5 +300,39 @@ def test_a_record_from_the_future_is_refused():
         assert await error("t", hour_ms // 2) == ErrorCode.NONE
         assert await error("t", 2 * hour_ms) == ErrorCode.INVALID_TIMESTAMP
         assert await error("stamped", 2 * hour_ms) == ErrorCode.NONE
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        encode_values([b"x"], timestamps=1, control=True),
+        encode_values([b"x"], timestamps=1, producer_id=7, producer_epoch=0, base_sequence=-1),
+    ],
+    ids=["control", "no sequence"],
+)
+def test_a_batch_that_only_a_broker_may_write_or_without_a_sequence_is_refused(batch):
+    async def work():
+        broker = Broker(BrokerConfig("/data"), disk=FaultyDisk())
+        make_topic(broker, "t", 1)
+        pieces = await Dispatch(broker, APIS).answer(produce("t", batch)[4:], "/x")
+        reply = schemas.decode("produce", 7, b"".join(pieces), 8, latest=7, kind="response")
+        assert reply.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD
+        assert broker.partition("t", 0).log.end_offset == 0
+
+    asyncio.run(work())
+
+
+def test_a_topic_that_is_asked_for_twice_is_answered_once():
+    async def work():
+        broker = Broker(BrokerConfig("/data"), disk=FaultyDisk())
+        make_topic(broker, "t", 1)
+        topics = [{"name": name} for name in ("t", "u", "t", "u", "t")]
+        fields = {"topics": topics, "allow_auto_topic_creation": False}
+        body = schemas.encode("metadata", 4, fields, "request")
+        pieces = await Dispatch(broker, APIS).answer(framed(3, 4, body)[4:], "/x")
+        reply = schemas.decode("metadata", 4, b"".join(pieces), 8, latest=11, kind="response")
+        assert [topic.name for topic in reply.topics] == ["t", "u"]
 
     asyncio.run(work())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import signal
@@ -14,11 +15,12 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from three_brokers import brokers, running, until
+from three_brokers import brokers, producing, running, until
 
-from craft2.net import Address
+from craft2.net import Address, RealNet
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker, BrokerConfig
+from phase3_raft.client.broker_connection import BrokerConnection
 from phase3_raft.local_cluster import LocalCluster
 from phase3_raft.metadata.quorum import QuorumConfig
 from phase3_raft.raft.messages import RaftError
@@ -71,6 +73,37 @@ async def test_a_broker_that_shuts_down_hands_over_before_it_goes(tmp_path):
         left = cluster.all[2].image
         assert all(one.leader in (2, 3) for one in left.partitions())
         assert all(1 not in one.isr for one in left.partitions())
+
+
+@running
+async def test_when_the_controller_has_shut_down_there_is_another_and_nobody_waits_for_it(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        assert await cluster.make_topic("t", 3) == ErrorCode.NONE
+        gone = cluster.all[1].controller_id
+        await cluster.all.pop(gone).close()
+        for number, one in cluster.all.items():
+            assert one.controller_id in cluster.all, f"broker {number} waits for an election"
+            assert gone not in one.image.live()
+            assert all(gone not in record.isr for record in one.image.partitions())
+
+
+@running
+async def test_who_sends_to_a_broker_that_shuts_down_is_told_who_leads(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        assert await cluster.make_topic("t") == ErrorCode.NONE
+        leader = cluster.leader("t")
+        address = cluster.all[leader].address
+        connection = await BrokerConnection.open(RealNet(), address)
+        ending = asyncio.ensure_future(cluster.all.pop(leader).close())
+        errors = []
+        while ErrorCode.NOT_LEADER_OR_FOLLOWER not in errors:
+            reply = await connection.ask("produce", 7, producing("t", "a"))
+            errors.append(reply.responses[0].partition_responses[0].error_code)
+        await ending
+        connection.close()
+        await until(lambda: len(set(map(tuple, cluster.logs("t").values()))) == 1)
+        [log] = set(map(tuple, cluster.logs("t").values()))
+        assert len(log) >= errors.count(ErrorCode.NONE)
 
 
 @running
@@ -239,3 +272,5 @@ async def test_a_partition_moves_to_other_brokers_and_its_first_replica_leads(tm
         reply = await cluster.ask(1, "elect_leaders", 2, fields)
         told = reply.replica_election_results[0].partition_result[0].error_code
         assert told == ErrorCode.ELECTION_NOT_NEEDED
+        reply = await cluster.ask(1, "elect_leaders", 2, {**fields, "election_type": 5})
+        assert reply.error_code == ErrorCode.INVALID_REQUEST

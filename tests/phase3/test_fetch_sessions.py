@@ -111,6 +111,14 @@ def test_a_session_tells_of_news_alone(client):
     assert told(client.ask({3: 1})) == {}
 
 
+def test_who_names_a_partition_and_forgets_it_at_once_does_not_ask_for_it(client):
+    client.ask({0: 0, 1: 0})
+    client.ask({0: 0}, forgotten=[0])
+    for number in (0, 1):
+        client.broker.partition(TOPIC, number).append(one_value())
+    assert told(client.ask({})) == {1: len(one_value())}
+
+
 def test_a_partition_whose_beginning_has_moved_is_news(client):
     client.broker.partition(TOPIC, 0).append(one_value())
     assert told(client.ask({0: 1, 1: 0})) == {0: 0, 1: 0}

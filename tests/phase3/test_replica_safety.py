@@ -111,21 +111,41 @@ def test_a_commit_is_not_written_where_it_could_not_be_acknowledged():
     [(-1, 0), (1, 0), (0, ErrorCode.FENCED_LEADER_EPOCH), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )
 def test_who_means_another_leader_is_not_told_of_an_end(epoch, error):
+    version = 5 if epoch >= 0 else 1  # which has no place for it
+    found = listed(led(PartitionRecord("t", 0, (1,), (1,), 1, 1, 0)), -1, epoch, version)
+    assert found["error_code"] == error
+
+
+def listed(partition, timestamp, epoch=-1, version=7):
+    """What ListOffsets finds there."""
+
     class Broker:
         def partition(self, topic, number):
-            return led(PartitionRecord("t", 0, (1,), (1,), 1, 1, 0))
+            return partition
 
-    one = {"partition_index": 0, "current_leader_epoch": epoch, "timestamp": -1}
+    one = {"partition_index": 0, "current_leader_epoch": epoch, "timestamp": timestamp}
     fields = {
         "replica_id": -1,
         "isolation_level": 0,
         "topics": [{"name": "t", "partitions": [one]}],
     }
-    version = 5 if epoch >= 0 else 1  # which has no place for it
     data = encode("list_offsets", version, fields, "request")
     request = decode("list_offsets", version, data, 0, latest=7)
     [found] = list_offsets.handle(Broker(), request, None)["topics"][0]["partitions"]
-    assert found["error_code"] == error
+    return found
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "offset"), [(-1, 1), (-2, 0), (-3, -1), (1_000, 0), (2_000, -1), (3_000, -1)]
+)
+def test_a_record_that_is_not_replicated_is_not_found_by_its_time(timestamp, offset):
+    partition = led()
+    partition.append(encode_values([b"a"], timestamps=1_000))
+    partition.fetched(2, 1)
+    partition.append(encode_values([b"b"], timestamps=2_000))
+    assert partition.high_watermark == 1
+    found = listed(partition, timestamp)
+    assert (found["error_code"], found["offset"]) == (0, offset)
 
 
 ELSEWHERE = PartitionRecord("t", 0, (1, 2), (1, 2), 2, 2, 1)  # broker 2 leads now

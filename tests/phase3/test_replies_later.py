@@ -226,10 +226,73 @@ def test_who_asks_on_and_on_behind_a_long_poll_is_not_read_on(tmp_path):
         await some.until(lambda: connection._to_begin)
         for _ in range(1_000):  # would be enough to read it all
             await asyncio.sleep(0)
-        held = sum(map(len, connection._to_begin)) + connection.unfinished
+        held = connection.held
         assert held < 1_000_000 < sum(map(len, large))
         some.broker.partition("v", 0).append(encode_values([b"x"], timestamps=1))
         assert [await some.reply() for _ in range(many)] == [*range(many)]
+
+    play(tmp_path, story)
+
+
+def test_what_waits_behind_long_polls_has_a_limit_for_all_together(tmp_path):
+    async def story(some):
+        some.broker.server._most_held = 150_000
+        _, writer = await asyncio.open_connection(*some.broker.address)
+        for one in (some.writer, writer):
+            one.write(fetch(0, "v") + produce(1, "u", size=90_000))
+        await some.until(lambda: some.said)
+        assert "or wait for others. Fix: send" in some.said[0]
+        assert 90_000 < some.broker.server._held < 91_000
+        some.broker.partition("v", 0).append(encode_values([b"x"], timestamps=1))
+        await some.until(lambda: some.broker.partition("u", 0).log.end_offset == 1)
+        await some.until(lambda: some.broker.server.connections == 1)  # one is hung up on
+        assert some.broker.server._held == 0
+        writer.close()
+
+    play(tmp_path, story)
+
+
+def test_who_has_just_come_is_served_before_what_others_have_sent_in_advance(tmp_path):
+    many, clients = 400, 20
+
+    async def story(some):
+        opened = [await asyncio.open_connection(*some.broker.address) for _ in range(clients)]
+        for _, writer in opened:
+            writer.write(b"".join(map(metadata, range(many))))
+        meter = some.broker.dispatch.meters["metadata"]
+        await some.until(lambda: meter.requests)
+        reader, writer = await asyncio.open_connection(*some.broker.address)
+        writer.write(metadata(7))
+        await reader.readexactly(8)
+        assert meter.requests < many * clients / 4
+        drained = [asyncio.ensure_future(one.read(-1)) for one, _ in opened]
+        await some.until(lambda: meter.requests == many * clients + 1)
+        for one in [writer, *(writer for _, writer in opened)]:
+            one.close()
+        await asyncio.wait(drained)
+        assert not some.broker.server.is_busy
+
+    play(tmp_path, story)
+
+
+def test_what_came_before_a_size_that_no_request_has_is_answered(tmp_path):
+    async def story(some):
+        some.writer.write(metadata(1) + produce(2, "u") + b"\xff\xff\xff\xff")
+        assert [await some.reply() for _ in range(3)] == [1, 2, None]
+        assert some.broker.partition("u", 0).log.end_offset == 1
+        assert "a request of -1 bytes" in some.said[0]
+
+    play(tmp_path, story)
+
+
+def test_a_request_that_only_asks_has_a_limit_of_its_own(tmp_path):
+    async def story(some):
+        names = [{"name": f"topic-{number}"} for number in range(100_000)]
+        fields = {"topics": names, "allow_auto_topic_creation": False}
+        body = schemas.encode("metadata", 4, fields, "request")
+        some.writer.write(metadata(1) + frame(METADATA, 2, body))
+        assert [await some.reply() for _ in range(2)] == [1, None]
+        assert f"a request of {len(body) + 10} bytes for metadata" in some.said[0]
 
     play(tmp_path, story)
 

@@ -22,6 +22,13 @@ async def until(reached):
             await asyncio.sleep(0.01)
 
 
+def producing(topic, *values, acks=-1, timeout_ms=5_000, number=0):
+    """The fields of a Produce request."""
+    batch = encode_values([value.encode() for value in values], timestamps=1)
+    data = {"name": topic, "partition_data": [{"index": number, "records": batch}]}
+    return {"transactional_id": None, "acks": acks, "timeout": timeout_ms, "topic_data": [data]}
+
+
 class Brokers:
     """Three in one event loop, and a connection to each."""
 
@@ -81,14 +88,7 @@ class Brokers:
         return error
 
     async def produce(self, topic, *values, acks=-1, timeout_ms=5_000, number=0):
-        batch = encode_values([value.encode() for value in values], timestamps=1)
-        data = {"name": topic, "partition_data": [{"index": number, "records": batch}]}
-        fields = {
-            "transactional_id": None,
-            "acks": acks,
-            "timeout": timeout_ms,
-            "topic_data": [data],
-        }
+        fields = producing(topic, *values, acks=acks, timeout_ms=timeout_ms, number=number)
         reply = await self.ask(self.leader(topic, number), "produce", 7, fields)
         return ErrorCode(reply.responses[0].partition_responses[0].error_code)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +13,7 @@ from craft2.course.expect import doing, equal, same_bytes, that
 
 LIMIT = 100_000
 SHORT = b"hello"
+SHORTLY = b"\0\0\0\5hello\xff\xff\xff\xff"
 FRAMES = (b"hello", b"", b"a second request", b"\0\0\0\3" * 3, bytes(range(200)))
 # Four feeds: what comes, and which frames are complete then.
 CUTS: tuple[tuple[str, tuple[tuple[bytes, tuple[bytes, ...]], ...]], ...] = (
@@ -106,6 +108,17 @@ def _sizes(module: ModuleType) -> None:
         except bad:
             continue
         that(call, False, expected="BadMessage, as soon as the size is there", got=got)
+    frames = module.Frames(LIMIT)
+    call = f"feed({SHORTLY!r}), a request and then a size that none has"
+    doing(call)
+    try:
+        _equal(call, frames.feed(SHORTLY), (SHORT,))
+    except bad:
+        that(call, False, expected=f"[{SHORT!r}]: it is complete", got="BadMessage, and it is lost")
+    call = "the call after that, feed(b'')"
+    doing(call)
+    with suppress(bad):
+        that(call, False, expected="BadMessage", got=repr(frames.feed(b"")))
     largest = b"x" * LIMIT
     call = "feed() of a request of max_bytes, which is allowed"
     doing(call)
@@ -144,9 +157,13 @@ def _many_pieces(module: ModuleType) -> None:
 _ADD = "self._pieces.append(data)\nself._have += len(data)\n"
 _WAIT = "if self._have < 4 or self._have < self._wanted():\n    return []\n"
 _JOIN = 'data = b"".join(self._pieces)\nframes, start = [], 0\n'
-_LOOP = """while len(data) - start >= 4:
-    end = start + 4 + self._size_of(data[start : start + 4])
-    if end > len(data):
+_SIZE = """    try:
+        end = start + 4 + self._size_of(data[start : start + 4])
+    except BadMessage:
+        break
+"""
+_LOOP = f"""while len(data) - start >= 4:
+{_SIZE}    if end > len(data):
         break
     frames.append(data[start + 4 : end])
     start = end
@@ -185,7 +202,10 @@ EXERCISE = Exercise(
         "one frame a call": edited(_RIGHT, ("    start = end\n", "    start = end\n    break\n")),
         "all or nothing": edited(
             _RIGHT,
-            ("        break\n", "        self._pieces = [data]\n        return []\n"),
+            (
+                "len(data):\n        break\n",
+                "len(data):\n        self._pieces = [data]\n        return []\n",
+            ),
         ),
         "the size is part of the frame": edited(
             _RIGHT, ("data[start + 4 : end]", "data[start:end]")
@@ -208,13 +228,14 @@ EXERCISE = Exercise(
         ),
         "refused when all of it is there": edited(
             _RIGHT,
-            (
-                "end = start + 4 + self._size_of(data[start : start + 4])\n",
-                "end = start + 4 + int.from_bytes(data[start : start + 4])\n",
-            ),
+            (_SIZE, "    end = start + 4 + int.from_bytes(data[start : start + 4])\n"),
             ("    frames.append", "    self._size_of(data[start : start + 4])\n    frames.append"),
             (_WAIT, ""),
         ),
+        "what is good is lost with what is bad": edited(
+            _RIGHT, (_SIZE, "    end = start + 4 + self._size_of(data[start : start + 4])\n")
+        ),
+        "what is bad is passed over": edited(_RIGHT, ("[data[start:]]", "[data[start:][:3]]")),
         "a size is never cut": edited(_RIGHT, ("len(data) - start >= 4", "start < len(data)")),
         "an empty request waits": edited(_RIGHT, ("start >= 4", "start > 4")),
         "a whole request waits for the next": edited(
