@@ -67,6 +67,8 @@ class Partition:
         # Who waits for replicas, and up to where: in the order of the offsets.
         self._waiting: OrderedDict[Callable[[ErrorCode], object], int] = OrderedDict()
         self.caught_up: Callable[[], object] = lambda: None  # told when a follower has
+        self.failed: Callable[[], object] = lambda: None  # told when this leader cannot write
+        self.writes = True  # as far as its last append could tell
         self.trouble: Callable[[str], object] = lambda words: None  # told what went wrong
         self._seen = self.log.log_start  # the high watermark that watchers were told of
         self._flushing: asyncio.Future[None] | None = None
@@ -101,7 +103,7 @@ class Partition:
         self._tell_all()  # also a new replica that has fetched before we knew of it
 
     def _begin(self, record: PartitionRecord) -> None:
-        self._is_alone = record.replicas == (self.replicas.me,)
+        self._is_alone, self.writes = record.replicas == (self.replicas.me,), True
         if self.leads:
             end = self.log.end_offset
             self.replicas.lead(record.isr, record.replicas, end, self._now_ms())
@@ -147,6 +149,8 @@ class Partition:
         except DiskError as error:
             self._unwritten[read_header(batch).producer_id] = error
             self.trouble(f"{self.name}: a batch was not written: {error}")
+            self.writes = False
+            self.failed()
             raise
         except OutOfOrderSequence:
             why = self._unwritten.get(read_header(batch).producer_id)
@@ -155,6 +159,7 @@ class Partition:
             # It was sent before its producer knew that the one before was refused, and comes again
             # after that. Were it told that it is out of order, it would begin a new epoch.
             raise DiskError(f"the batch before was not written: {why.problem}", why.fix) from why
+        self.writes = True
         if self._unwritten:
             self._unwritten.pop(read_header(batch).producer_id, None)
         if not result.duplicate:

@@ -96,7 +96,8 @@ class Partitions:
         except (LogError, DiskError) as error:
             self._trouble(f"{key[0]}-{key[1]} cannot be opened: {error}")
             return ErrorCode.KAFKA_STORAGE_ERROR
-        found.caught_up, found.trouble = self._caught_up, self._trouble
+        found.caught_up = found.failed = self._caught_up
+        found.trouble = self._trouble
         self._open[key] = found
         return found
 

@@ -199,7 +199,8 @@ def change_isr(
     isr: Sequence[BrokerId],
     leaving: Collection[BrokerId] = (),
 ) -> PartitionRecord | ErrorCode:
-    """A leader says who is in sync: the partition as it is then, or why not.
+    """A leader says who is in sync: the partition as it is then, or why not. One that cannot write
+    leaves itself out: another one leads then.
 
     leaving: who is about to go: taken in again, they would be waited for when they are gone.
     """
@@ -210,9 +211,9 @@ def change_isr(
         return ErrorCode.FENCED_LEADER_EPOCH
     if one.partition_epoch != partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
-    if broker not in isr or not set(isr) <= set(one.replicas):
-        return ErrorCode.INVALID_REQUEST
     able = set(image.live()) - set(leaving)
+    if not set(isr) <= set(one.replicas) or not (broker in isr or set(isr) & set(one.isr) & able):
+        return ErrorCode.INVALID_REQUEST
     if not set(isr) - set(one.isr) <= able:
         return ErrorCode.INELIGIBLE_REPLICA
     ordered = tuple(who for who in one.replicas if who in isr)

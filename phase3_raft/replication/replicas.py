@@ -141,11 +141,12 @@ class Replicas:
         self._high_watermark = min(self._high_watermark, end)
 
     def wanted_isr(
-        self, end: int, now_ms: int, fenced: Collection[BrokerId] = ()
+        self, end: int, now_ms: int, fenced: Collection[BrokerId] = (), *, writes: bool = True
     ) -> tuple[BrokerId, ...] | None:
         """The ISR as it should be; None: it is so, or the controller is being asked.
 
-        fenced: brokers that the controller would not take in.
+        fenced: brokers that the controller would not take in. writes: whether this leader can; if
+        not, one of the others is to lead, if there is one in sync.
         """
         if self._asking or self.me not in self.isr:
             return None
@@ -158,6 +159,8 @@ class Replicas:
                     wanted.append(who)
             elif who not in fenced and follower.end >= max(watermark, self.begin):
                 wanted.append(who)
+        if not writes and (others := [who for who in wanted if who in self.isr and who != self.me]):
+            return tuple(sorted(others))
         if set(wanted) == set(self.isr) and not self.proposed:
             return None
         return tuple(sorted(wanted))  # also to hear what became of another one, if nobody said it

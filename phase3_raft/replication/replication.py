@@ -93,7 +93,7 @@ class Replication:
             self._parted.set()
 
     def caught_up(self) -> None:
-        """A follower may have: the ISR is looked at soon."""
+        """A follower may have, or a leader cannot write: the ISR is looked at soon."""
         self._isr_due.set()
 
     async def leave(self, limit_s: float) -> None:
@@ -228,7 +228,8 @@ class Replication:
         wanted: dict[TopicPartition, tuple[Partition, tuple[BrokerId, ...]]] = {}
         for key, partition in self._partitions.all():
             if partition.leads:
-                isr = partition.replicas.wanted_isr(partition.log.end_offset, now_ms, fenced)
+                end, writes = partition.log.end_offset, partition.writes
+                isr = partition.replicas.wanted_isr(end, now_ms, fenced, writes=writes)
                 if isr is not None:
                     wanted[key] = partition, isr
         if not wanted:

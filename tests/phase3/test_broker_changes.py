@@ -112,7 +112,7 @@ def test_a_broker_that_starts_again_leads_no_more_until_it_has_caught_up():
         ({"broker": 2}, ErrorCode.FENCED_LEADER_EPOCH),
         ({"leader_epoch": 1}, ErrorCode.FENCED_LEADER_EPOCH),
         ({"partition_epoch": 7}, ErrorCode.INVALID_UPDATE_VERSION),
-        ({"isr": (2, 3)}, ErrorCode.INVALID_REQUEST),
+        ({"isr": ()}, ErrorCode.INVALID_REQUEST),
         ({"isr": (1, 9)}, ErrorCode.INVALID_REQUEST),
         ({"topic": "u"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
@@ -121,6 +121,15 @@ def test_a_change_of_the_isr_that_cannot_be_is_refused(change, error):
     world = World()
     asked = {"broker": 1, "topic": "t", "number": 0, "leader_epoch": 0, "partition_epoch": 0}
     assert change_isr(world.image, **(asked | {"isr": (1, 2)} | change)) is error
+
+
+def test_a_leader_that_leaves_itself_out_is_followed_by_another_if_one_is_there():
+    world = World()
+    asked = {"broker": 1, "topic": "t", "number": 0, "leader_epoch": 0, "partition_epoch": 0}
+    new = change_isr(world.image, **asked, isr=(2, 3))
+    assert (new.leader, new.isr, new.leader_epoch) == (2, (2, 3), 1)
+    new = change_isr(world.image, **asked, isr=(2, 3), leaving={2, 3})
+    assert new is ErrorCode.INVALID_REQUEST  # nobody could lead
 
 
 def test_who_is_about_to_go_is_not_taken_into_an_isr_again():

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from three_brokers import brokers, producing, running, until
 
+from craft2.disk import DiskError
 from craft2.net import Address, RealNet
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker, BrokerConfig
@@ -104,6 +105,30 @@ async def test_who_sends_to_a_broker_that_shuts_down_is_told_who_leads(tmp_path)
         await until(lambda: len(set(map(tuple, cluster.logs("t").values()))) == 1)
         [log] = set(map(tuple, cluster.logs("t").values()))
         assert len(log) >= errors.count(ErrorCode.NONE)
+
+
+@running
+async def test_a_leader_that_cannot_write_lets_another_lead(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        assert await cluster.make_topic("t") == ErrorCode.NONE
+        assert await cluster.produce("t", "a") == ErrorCode.NONE
+        leader = cluster.leader("t")
+        log = dict(cluster.all[leader].partitions.all())["t", 0].log
+
+        def full(*_):
+            raise DiskError("no space is left", "free some")
+
+        log.append_as_leader = full
+        assert await cluster.produce("t", "b") == ErrorCode.KAFKA_STORAGE_ERROR
+        await until(
+            lambda: all(one.image.partition("t", 0).leader != leader for one in all_of(cluster))
+        )
+        assert await cluster.produce("t", "c") == ErrorCode.NONE
+        await until(lambda: list(cluster.logs("t").values()) == [["a", "c"]] * 3)
+
+
+def all_of(cluster):
+    return cluster.all.values()
 
 
 @running

@@ -57,7 +57,8 @@ class Leading(RuleBasedStateMachine):
         if wanted is not None:
             assert 1 in wanted
             assert set(wanted) <= set(ALL)
-            assert set(wanted) != set(self.replicas.isr)
+            # The same again only to hear what became of another one.
+            assert set(wanted) != set(self.replicas.isr) or self.replicas.proposed
             self.replicas.propose(wanted)
             self.asked = wanted, self.known
 
@@ -183,3 +184,14 @@ def test_replicas_are_spread_over_brokers_and_racks(racks, replicas):
         assert len(set(one)) == replicas
         used = {racks[broker] for broker in one}
         assert len(used) == min(replicas, len(set(racks.values())))
+
+
+def test_a_leader_that_cannot_write_leaves_itself_out_if_another_is_in_sync():
+    leads = Replicas(1, max_lag_ms=100)
+    leads.lead((1, 2, 3), (1, 2, 3), begin=0, now_ms=0)
+    for who in (2, 3):
+        leads.fetched(who, 10, end=10, now_ms=1)
+    assert leads.wanted_isr(10, now_ms=2, writes=True) is None
+    assert leads.wanted_isr(10, now_ms=2, writes=False) == (2, 3)
+    leads.changed((1,), (1, 2, 3), now_ms=3)
+    assert leads.wanted_isr(20, now_ms=4, writes=False) is None  # it is the only one
