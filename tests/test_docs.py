@@ -142,6 +142,42 @@ def example(name, *words, text=""):
     return done.stdout
 
 
+def refused(name, *words):
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / name, *words],
+        env={"PYTHONPATH": str(ROOT)},
+        input="1\n",
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert (done.stdout, "Traceback" in done.stderr) == ("", False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
+def test_an_example_says_how_it_is_called(name):
+    for words in ((), ("--help",)):
+        status, said = refused(name, *words)
+        assert (status, said.split(" HOST:PORT ")[0]) == (2, f"usage: python examples/{name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("producer.py", ("t",)),
+        ("consumer.py", ("t", "g")),
+        ("backpressure.py", ("t", "g")),
+        ("manual_offsets.py", ("t", "sums.json")),
+    ],
+)
+def test_an_example_says_that_nobody_answers_at_an_address(name, words):
+    status, said = refused(name, "127.0.0.1:1", *words)
+    assert status == 1
+    assert said.startswith((f"{name}: no broker answers at 127.0.0.1:1", f"{name}: topic 't' at 1"))
+    assert "NETWORK_EXCEPTION" not in said or name == "manual_offsets.py"
+
+
 def test_the_consumer_reads_all_once(numbers):
     lines = example("consumer.py", numbers, "numbers", "readers").splitlines()
     assert sorted(int(line.split("\t")[2]) for line in lines) == list(range(1_000))
