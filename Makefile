@@ -27,7 +27,7 @@ $(VENV)/full.stamp: $(VENV)/core.stamp
 
 install: $(VENV)/full.stamp ## make .venv with everything in it
 
-lab: $(VENV)/core.stamp ## open the workbook in JupyterLab
+lab: $(VENV)/core.stamp ## open the workbook in JupyterLab; .venv/bin/craft2 start workbook only writes it
 	@$(BIN)/craft2 lab workbook
 
 test: install ## lint, types, tests, all notebooks; ARGS='-k queue' narrows it

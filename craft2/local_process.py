@@ -6,6 +6,7 @@ its standard input does (`--with-stdin`): not even a `kill -9` of its starter le
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import subprocess
@@ -38,6 +39,8 @@ class LocalProcess:
         Raises NotStarted.
         """
         self._verb, self._errors = arguments[0], errors
+        self._begins = errors.seek(0, os.SEEK_END)
+        self._last_words = ""
         self._process = subprocess.Popen(
             [*within, sys.executable, "-P", "-m", "craft2.apps.cli", *arguments, "--with-stdin"],
             stdin=subprocess.PIPE,
@@ -58,14 +61,19 @@ class LocalProcess:
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], READY_S)[0]:
             self.kill()
-            words = f"craft2 {self._verb} is not ready after {READY_S:g} s"
-            raise NotStarted(f"{words}: {complaints(self._errors)}", "see there, or try again")
-        said = self._process.stdout.readline().split()
-        if len(said) != 2:
+            raise self._not_started(f"is not ready after {READY_S:g} s")
+        line = self._process.stdout.readline()
+        if len(line.split()) != 2:
             self.wait()
-            words = f"craft2 {self._verb} has not started: {complaints(self._errors)}"
-            raise NotStarted(words, "see there")
-        self.address = said[1]
+            self._last_words = line.strip() or self._last_words
+            raise self._not_started("has not started")
+        self.address = line.split()[1]
+
+    def _not_started(self, problem: str) -> NotStarted:
+        """What it has said is the reason, and mostly has the fix in it."""
+        said = self.said().removeprefix("craft2: ")
+        words = f"craft2 {self._verb} {problem}: {said or 'it has said nothing'}"
+        return NotStarted(words, "" if ". Fix: " in said else "start it by itself, and see")
 
     @property
     def pid(self) -> int:
@@ -81,12 +89,20 @@ class LocalProcess:
         """Nothing happens if it has ended."""
         self._process.send_signal(number)
 
+    def said(self) -> str:
+        """What it has complained about so far, and its last words if there was no room for them."""
+        both = (complaints(self._errors, self._begins), self._last_words)
+        return "\n".join(filter(None, both))
+
     def wait(self) -> int:
         """Until it ends; returns its exit status, or minus the signal that ended it."""
         status = self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is not None:
+            stdin.close()
+        if stdout is not None and not stdout.closed:
+            self._last_words = stdout.read().strip()
+            stdout.close()
         return status
 
     def kill(self) -> None:
@@ -100,7 +116,7 @@ class LocalProcess:
         return self.wait()
 
 
-def complaints(errors: IO[str]) -> str:
-    """What is in the file so far."""
-    errors.seek(0)
+def complaints(errors: IO[str], begin: int = 0) -> str:
+    """What is in the file so far. begin: where it had ended before."""
+    errors.seek(begin)
     return errors.read().strip()

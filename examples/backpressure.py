@@ -13,6 +13,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import phase3_raft.client  # noqa: F401  # so that host:port can be given
+from craft2.errors import Craft2Error
 from phase2_groups.consumer import Consumer, RebalanceListener
 from phase2_groups.consumer_config import ConsumerConfig
 from phase2_groups.fetch_buffer import ConsumerRecord
@@ -62,6 +63,7 @@ def main(bootstrap: str, topic: str, group: str) -> None:
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         max_poll_records=50,
+        default_api_timeout_ms=10_000,  # a wrong address is an error after so long
     )
     done, most, pauses = 0, 0, 0
     with Consumer(config) as consumer, ThreadPoolExecutor(4) as threads:
@@ -88,4 +90,10 @@ def main(bootstrap: str, topic: str, group: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) != 4:
+        print("usage: python examples/backpressure.py HOST:PORT TOPIC GROUP", file=sys.stderr)
+        sys.exit(2)
+    try:
+        main(*sys.argv[1:])
+    except Craft2Error as error:
+        sys.exit(f"backpressure.py: {error}")

@@ -3,13 +3,14 @@
     python examples/consumer.py 127.0.0.1:9092 numbers readers
 
 How far the group is gets committed now and then and at the end, so the next time it goes on there.
-It ends when nothing has come for a few seconds.
+It ends when nothing has come for a few seconds, or with an error if nobody answers at the address.
 """
 
 import sys
 import time
 
 import phase3_raft.client  # noqa: F401  # so that host:port can be given
+from craft2.errors import Craft2Error
 from phase2_groups.consumer import Consumer
 from phase2_groups.consumer_config import ConsumerConfig
 
@@ -18,7 +19,10 @@ IDLE_S = 3.0
 
 def main(bootstrap: str, topic: str, group: str) -> None:
     config = ConsumerConfig(
-        bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest"
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        auto_offset_reset="earliest",
+        default_api_timeout_ms=10_000,  # a wrong address is an error after so long
     )
     with Consumer(config) as consumer:  # leaving the block commits, and leaves the group
         consumer.subscribe([topic])
@@ -33,4 +37,10 @@ def main(bootstrap: str, topic: str, group: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) != 4:
+        print("usage: python examples/consumer.py HOST:PORT TOPIC GROUP", file=sys.stderr)
+        sys.exit(2)
+    try:
+        main(*sys.argv[1:])
+    except Craft2Error as error:
+        sys.exit(f"consumer.py: {error}")

@@ -15,9 +15,15 @@ import sys
 from pathlib import Path
 
 import phase3_raft.client  # noqa: F401  # so that host:port can be given
+from craft2.errors import Craft2Error
 from phase2_groups.connect import connect
 from phase2_groups.consumer import Consumer
 from phase2_groups.consumer_config import ConsumerConfig
+from phase2_groups.error_codes import ErrorCode
+
+
+class NotFound(Craft2Error):
+    """How many partitions the topic has is not known."""
 
 
 def save(path: Path, state: dict[str, dict[str, int]]) -> None:
@@ -34,8 +40,11 @@ def main(bootstrap: str, topic: str, file: str) -> None:
     path = Path(file)
     state = json.loads(path.read_text()) if path.exists() else {"sums": {}, "next": {}}
     transport = connect(bootstrap)
-    partitions = [(topic, number) for number in range(transport.metadata([topic])[topic])]
+    count = transport.metadata([topic])[topic]
     transport.close()
+    if isinstance(count, ErrorCode):
+        raise NotFound(f"topic {topic!r} at {bootstrap}: {count.name}", "correct address and topic")
+    partitions = [(topic, number) for number in range(count)]
     with Consumer(ConsumerConfig(bootstrap_servers=bootstrap)) as consumer:  # of no group
         consumer.assign(partitions)
         for partition in partitions:
@@ -55,4 +64,10 @@ def main(bootstrap: str, topic: str, file: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) != 4:
+        print("usage: python examples/manual_offsets.py HOST:PORT TOPIC FILE", file=sys.stderr)
+        sys.exit(2)
+    try:
+        main(*sys.argv[1:])
+    except Craft2Error as error:
+        sys.exit(f"manual_offsets.py: {error}")

@@ -10,6 +10,7 @@ does not write it twice.
 import sys
 
 import phase3_raft.client  # noqa: F401  # so that host:port can be given
+from craft2.errors import Craft2Error
 from phase2_groups.producer import Producer
 from phase2_groups.producer_config import ProducerConfig
 
@@ -23,7 +24,12 @@ def main(bootstrap: str, topic: str) -> None:
             refused += 1
             print(f"not sent: {error}", file=sys.stderr)
 
-    config = ProducerConfig(bootstrap_servers=bootstrap, acks="all", linger_ms=5)
+    config = ProducerConfig(
+        bootstrap_servers=bootstrap,
+        acks="all",
+        linger_ms=5,
+        max_block_ms=10_000,  # a wrong address is an error after so long
+    )
     count = 0
     with Producer(config) as producer:  # leaving the block waits for what is on its way
         for line in sys.stdin:
@@ -37,4 +43,10 @@ def main(bootstrap: str, topic: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) != 3:
+        print("usage: python examples/producer.py HOST:PORT TOPIC < LINES", file=sys.stderr)
+        sys.exit(2)
+    try:
+        main(*sys.argv[1:])
+    except Craft2Error as error:
+        sys.exit(f"producer.py: {error}")

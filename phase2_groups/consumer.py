@@ -39,6 +39,7 @@ from phase2_groups.consumer_errors import (
     ConsumerClosed,
     ConsumerError,
     GroupBlocked,
+    NobodyAnswers,
     NotAssigned,
     UnknownTopic,
     raise_commit_error,
@@ -110,6 +111,8 @@ class Consumer:
         self._closed = False
         self._look_at_metadata_ms = self._commit_due_ms = 0
         self._counts: dict[str, int] = {}
+        self._answered = False  # some broker, at some time
+        self._unanswered_ms: int | None = None  # since when nobody does
 
     # Which partitions.
 
@@ -133,13 +136,15 @@ class Consumer:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, whatever others do: no group shares them out.
 
-        Raises UnknownTopic.
+        Raises UnknownTopic, NobodyAnswers.
         """
         self._check_open()
         if self._member is not None:
             raise ConsumerError("assign after subscribe", "make another consumer for it")
         wanted = set(checked_partitions(partitions))
         counts = self._transport.metadata(sorted({topic for topic, _ in wanted}))
+        if ErrorCode.NETWORK_EXCEPTION in counts.values():
+            raise self._nobody_answers()
         for topic, number in wanted:
             self._check_exists(topic, number, counts)
         self._buffer.remove(self._buffer.partitions() - wanted)
@@ -182,8 +187,8 @@ class Consumer:
         close after an error, or iterate, or commit by hand.
 
         A poll that raises, be it KeyboardInterrupt, skips nothing: the next one returns it.
-        Raises what the listener raises, UnknownTopic, NoOffset, GroupError, CorruptBatch, and
-        ConsumerError without a topic or partition to read.
+        Raises what the listener raises, UnknownTopic, NoOffset, GroupError, CorruptBatch,
+        NobodyAnswers, and ConsumerError without a topic or partition to read.
         """
         found = self._poll(timeout_ms, lambda: self._buffer.take(self.config.max_poll_records))
         self._woken = False
@@ -286,6 +291,7 @@ class Consumer:
             return
         if now >= self._look_at_metadata_ms:
             counts = self._transport.metadata(sorted(member.watched()))
+            self._check_answered(counts)
             self._counts = {t: n for t, n in counts.items() if not isinstance(n, ErrorCode)}
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             missing = next((t for t in member.topics if counts[t] is unknown), None)
@@ -299,6 +305,24 @@ class Consumer:
             self._commit_automatically()
         if missing is not None:  # only now: the others need not wait for what we have to give up
             self._raise_no_topic(missing)
+
+    def _check_answered(self, counts: Mapping[str, int | ErrorCode]) -> None:
+        """A wrong address is an error after a while; brokers that were there may come back."""
+        if self._answered or ErrorCode.NETWORK_EXCEPTION not in counts.values():
+            self._answered = True
+            return
+        if self._unanswered_ms is None:
+            self._unanswered_ms = self._now_ms()
+        if self._now_ms() - self._unanswered_ms >= self.config.default_api_timeout_ms:
+            raise self._nobody_answers(
+                f" (default_api_timeout_ms={self.config.default_api_timeout_ms})"
+            )
+
+    def _nobody_answers(self, limit: str = "") -> NobodyAnswers:
+        return NobodyAnswers(
+            f"no broker answers at {self.config.bootstrap_servers}{limit}",
+            "give the address of one that runs",
+        )
 
     def _raise_no_topic(self, topic: str) -> NoReturn:
         raise UnknownTopic(f"there is no topic {topic!r}", f"create it; there are {self._topics()}")

@@ -18,6 +18,10 @@ class UnknownTopic(ConsumerError):
     """A topic or partition that does not exist."""
 
 
+class NobodyAnswers(ConsumerError):
+    """No broker could be asked, and none has ever answered, for `default_api_timeout_ms`."""
+
+
 class NoOffset(ConsumerError):
     """There is nowhere to begin: no committed offset, or a lost one, and no reset policy."""
 

@@ -36,6 +36,7 @@ from phase2_groups.group_messages import TopicPartition
 from phase2_groups.producer_config import (
     BadRecord,
     BufferFull,
+    NobodyAnswers,
     ProducerClosed,
     ProducerConfig,
     ProducerError,
@@ -127,8 +128,8 @@ class Producer:
         on_delivery: called as `on_delivery(metadata, error)`, one of them None, in the producer's
             thread: be quick there, and wait for no other record. In a partition in order.
 
-        Raises BadRecord, RecordTooLarge, UnknownTopic, BufferFull, ProducerClosed, ProducerFailed;
-        then the record was not queued.
+        Raises BadRecord, RecordTooLarge, UnknownTopic, NobodyAnswers, BufferFull, ProducerClosed,
+        ProducerFailed; then the record was not queued.
         """
         if self._process != process_id():
             raise self._forked()
@@ -209,6 +210,12 @@ class Producer:
             if not isinstance(found, ErrorCode):
                 break
             if not found.retriable or left <= 0 or self._refusal is not None:
+                if found is ErrorCode.NETWORK_EXCEPTION:
+                    raise NobodyAnswers(
+                        f"no broker answers at {self.config.bootstrap_servers} "
+                        f"(max_block_ms={self.config.max_block_ms})",
+                        "give the address of one that runs",
+                    )
                 raise UnknownTopic(
                     f"topic {name!r} cannot be found (max_block_ms={self.config.max_block_ms}): "
                     f"{found.name}",
@@ -248,7 +255,7 @@ class Producer:
         as large as `max_request_size` allows; without keys each may go to another partition.
         Blocks while the buffer is full.
 
-        Raises BadRecord and RecordTooLarge before anything is queued, UnknownTopic,
+        Raises BadRecord and RecordTooLarge before anything is queued, UnknownTopic, NobodyAnswers,
         ProducerClosed, ProducerFailed. If the buffer stays full, the future says how far it came.
         """
         check_name(topic)

@@ -49,6 +49,10 @@ class UnknownTopic(ProducerError):
     """How many partitions a topic has could not be found out within `max_block_ms`."""
 
 
+class NobodyAnswers(ProducerError):
+    """No broker could be asked about a topic within `max_block_ms`."""
+
+
 class BufferFull(ProducerError):
     """`buffer_memory` was in use for all of `max_block_ms`."""
 

@@ -13,18 +13,35 @@ import signal
 import tempfile
 from collections.abc import Sequence
 from types import TracebackType
-from typing import IO
+from typing import IO, NamedTuple
 
-from craft2.local_process import LocalProcess, complaints
+from craft2.local_process import LocalProcess, NotStarted, complaints
 from craft2.net import free_ports
+from phase3_raft.cluster_folder import (
+    LOG_FILE,
+    broker_folder,
+    joined,
+    keep_options,
+    known_voters,
+    option,
+)
+
+
+class Ended(NamedTuple):
+    """How a broker has ended. status: its exit status, or minus the signal. said: while it ran."""
+
+    status: int
+    said: str
 
 
 class LocalCluster:
     """See the module. Brokers are numbered from 1.
 
-    data_dir: a folder with one for each broker; a temporary one, removed at the end, if None.
+    data_dir: a folder with one for each broker (see `cluster_folder`); a temporary one, removed at
+    the end, if None. One that was used before goes on, with the brokers that were added to it.
     base_port: brokers listen there and at the next ports, their Raft servers behind these; 0: at
-    any that are free. options: more of `craft2 broker`.
+    any that are free. metrics_port: Prometheus may ask them there and at the next ports; 0: not at
+    all. options: more of `craft2 broker`.
     """
 
     def __init__(
@@ -33,26 +50,60 @@ class LocalCluster:
         data_dir: str | os.PathLike[str] | None = None,
         *,
         base_port: int = 0,
+        metrics_port: int = 0,
         replicas: int = 3,
         options: Sequence[str] = (),
     ) -> None:
         """Raises NotStarted."""
         self._temporary = tempfile.mkdtemp(prefix="craft2-cluster-") if data_dir is None else None
         self.data_dir = os.fspath(data_dir or self._temporary or "")
+        self._check_voters(brokers)
         ports = free_ports(2 * brokers)
         if base_port:
             ports = list(range(base_port, base_port + 2 * brokers))
         self.addresses = {n + 1: f"127.0.0.1:{ports[n]}" for n in range(brokers)}
         voters = ",".join(f"{n + 1}=127.0.0.1:{ports[brokers + n]}" for n in range(brokers))
-        self._options = ("--replicas", str(replicas), *options)
-        self._belongs = dict.fromkeys(self.addresses, ("--voters", voters))
+        self._metrics_port = metrics_port
+        self._common = ("--replicas", str(replicas), *options)
+        self._options: dict[int, list[str]] = {
+            number: self._options_of(number, "--voters", voters) for number in self.addresses
+        }
         self._errors: dict[int, IO[str]] = {}
+        self._begins: dict[int, int] = {}  # where in them this object's time begins
         self._processes: dict[int, LocalProcess] = {}
         try:
             self.start(*self.addresses)
+            self._start_joined()
         except BaseException:
             self.close()
             raise
+
+    def _check_voters(self, brokers: int) -> None:
+        known = known_voters(self.data_dir)
+        if known and known != tuple(range(1, brokers + 1)):
+            raise NotStarted(
+                f"the cluster in {self.data_dir!r} was founded by the brokers "
+                f"{', '.join(map(str, known))}, and not by {brokers}",
+                f"start it with {len(known)}, and add others: craft2 cluster add-broker",
+            )
+
+    def _options_of(self, number: int, *belongs: str) -> list[str]:
+        port = self.addresses[number].rpartition(":")[2]
+        metrics: tuple[str, ...] = ()
+        if self._metrics_port:
+            metrics = ("--metrics-port", str(self._metrics_port + number - 1))
+        return [
+            *("--broker-id", str(number), "--port", port, *belongs),
+            *(*self._common, *metrics),
+        ]
+
+    def _start_joined(self) -> None:
+        """Those that were added by somebody, at the ports that they had."""
+        known, added = self.bootstrap_servers, joined(self.data_dir)
+        for number, options in added.items():
+            self.addresses[number] = f"127.0.0.1:{option(options, '--port')}"
+            self._options[number] = self._options_of(number, "--join", known)
+        self.start(*added)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -67,26 +118,29 @@ class LocalCluster:
     def start(self, *numbers: int) -> None:
         """Start brokers, again after `kill` or `stop`, all at once. Raises NotStarted."""
         for number in numbers:
-            if number not in self._errors:
-                self._errors[number] = tempfile.TemporaryFile("w+")  # noqa: SIM115  # see `close`
-            port = self.addresses[number].rpartition(":")[2]
-            folder = os.path.join(self.data_dir, f"broker-{number}")
+            folder = broker_folder(self.data_dir, number)
             os.makedirs(folder, exist_ok=True)
+            if number not in self._errors:
+                file = open(os.path.join(folder, LOG_FILE), "a+", errors="replace")  # noqa: SIM115
+                self._errors[number] = file  # `close` closes it
+                self._begins[number] = file.seek(0, os.SEEK_END)
             self._processes[number] = LocalProcess(
-                *("broker", "--data-dir", folder, "--port", port, "--broker-id", str(number)),
-                *self._belongs[number],
-                *self._options,
+                *("broker", "--data-dir", folder, *self._options[number]),
                 errors=self._errors[number],
                 wait=False,
             )
         for number in numbers:
-            self._processes[number].ready()
+            try:
+                self._processes[number].ready()
+            except NotStarted as error:
+                raise NotStarted(f"broker {number}: {error.problem}", error.fix) from None
+            keep_options(self.data_dir, number, self._options[number])
 
     def add(self) -> int:
         """One more broker, which joins those that run; returns its number. Raises NotStarted."""
-        number = max(self.addresses) + 1
-        self._belongs[number] = ("--join", self.bootstrap_servers)
+        number, known = max(self.addresses) + 1, self.bootstrap_servers
         self.addresses[number] = f"127.0.0.1:{free_ports(1)[0]}"
+        self._options[number] = self._options_of(number, "--join", known)
         self.start(number)
         return number
 
@@ -98,10 +152,12 @@ class LocalCluster:
         """`kill -TERM`: others lead what it led before it goes; returns the exit status."""
         return self._processes.pop(number).stop()
 
-    def ended(self) -> dict[int, int]:
-        """Those that have ended by themselves since the last call, and their exit status."""
-        gone = [number for number, one in self._processes.items() if not one.runs]
-        return {number: self._processes.pop(number).wait() for number in gone}
+    def ended(self) -> dict[int, Ended]:
+        """Those that have ended by themselves since the last call, and how."""
+        gone = {n: one for n, one in self._processes.items() if not one.runs}
+        for number in gone:
+            del self._processes[number]
+        return {number: Ended(one.wait(), one.said()) for number, one in gone.items()}
 
     def stop_all(self) -> None:
         """`kill -TERM` to all of them at once."""
@@ -115,8 +171,9 @@ class LocalCluster:
         self._processes[number].send_signal(which)
 
     def errors(self) -> dict[int, str]:
-        """What each has complained about so far."""
-        return {number: complaints(file) for number, file in self._errors.items()}
+        """What each has complained about since this was made; `broker.log` has what was before."""
+        begins = self._begins
+        return {number: complaints(file, begins[number]) for number, file in self._errors.items()}
 
     def close(self) -> None:
         """End all of them, and remove a temporary folder."""

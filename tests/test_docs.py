@@ -78,7 +78,7 @@ def test_the_guides_commands_do_what_it_says(tmp_path):
         def run(*words):
             words = [word.replace("19092", port) for word in words]
             command = [sys.executable, "-P", "-m", "craft2.apps.cli", *words[1:]]
-            if words[1:3] not in (["cluster", "up"], ["cluster", "add-broker"]):
+            if words[2] not in ("up", "add-broker", "start-broker"):
                 done = subprocess.run(
                     command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S
                 )
@@ -93,7 +93,7 @@ def test_the_guides_commands_do_what_it_says(tmp_path):
                 assert line, words
 
         here = [words for words in commands() if words[1] != "broker"]
-        assert len(here) == 7
+        assert len(here) == 8
         run(*here[0])
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
         admin.create_topics([NewTopic("flights", 2, 3)])["flights"].result(LIMIT_S)
@@ -103,7 +103,7 @@ def test_the_guides_commands_do_what_it_says(tmp_path):
         for words in here[1:]:
             run(*words)
         assert said[-1].splitlines()[-1].startswith("broker 4 is forgotten")
-        assert {one.id for one in read_status(f"127.0.0.1:{port}").brokers} == {1, 3}
+        assert {one.id for one in read_status(f"127.0.0.1:{port}").brokers} == {1, 2, 3}
 
 
 def test_the_guides_broker_on_several_machines_has_the_options_that_there_are():
@@ -140,6 +140,42 @@ def example(name, *words, text=""):
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+def refused(name, *words):
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / name, *words],
+        env={"PYTHONPATH": str(ROOT)},
+        input="1\n",
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert (done.stdout, "Traceback" in done.stderr) == ("", False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
+def test_an_example_says_how_it_is_called(name):
+    for words in ((), ("--help",)):
+        status, said = refused(name, *words)
+        assert (status, said.split(" HOST:PORT ")[0]) == (2, f"usage: python examples/{name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("producer.py", ("t",)),
+        ("consumer.py", ("t", "g")),
+        ("backpressure.py", ("t", "g")),
+        ("manual_offsets.py", ("t", "sums.json")),
+    ],
+)
+def test_an_example_says_that_nobody_answers_at_an_address(name, words):
+    status, said = refused(name, "127.0.0.1:1", *words)
+    assert status == 1
+    assert said.startswith((f"{name}: no broker answers at 127.0.0.1:1", f"{name}: topic 't' at 1"))
+    assert "NETWORK_EXCEPTION" not in said or name == "manual_offsets.py"
 
 
 def test_the_consumer_reads_all_once(numbers):

@@ -53,3 +53,10 @@ def test_the_brokers_program_leaves_nothing_to_send(tmp_path):
         timeout=60,
     )
     assert done.stdout == "0 messages are left to send\n", done
+
+
+def test_the_steps_of_a_records_life_are_numbered_one_after_the_other():
+    life = README.partition("## The life of one record")[2].partition("\n## ")[0]
+    numbers = [int(one) for one in re.findall(r"^(\d+)\. ", life, flags=re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) > 10

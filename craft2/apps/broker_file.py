@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ class BadBrokerFile(Craft2Error):
     """A broker.yaml that cannot be used."""
 
 
-def read_settings(path: Path, known: set[str]) -> dict[str, Any]:
-    """The settings in a broker.yaml, by the names of the options, which are known.
+def read_settings(path: Path, known: set[str], lists: Collection[str] = ()) -> dict[str, Any]:
+    """The settings in a broker.yaml, by the names of the options, which are known. lists: those
+    that take several values.
 
     Raises BadBrokerFile.
     """
@@ -29,7 +31,11 @@ def read_settings(path: Path, known: set[str]) -> dict[str, Any]:
 
     try:
         found = msgspec.yaml.decode(path.read_bytes(), type=dict[str, Any])
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise BadBrokerFile(
+            f"{str(path)!r} cannot be read: {error.strerror}", "correct the path"
+        ) from error
+    except ValueError as error:
         raise BadBrokerFile(
             f"{str(path)!r} cannot be read: {error}", "write lines such as `port: 9092`"
         ) from error
@@ -41,6 +47,12 @@ def read_settings(path: Path, known: set[str]) -> dict[str, Any]:
         raise BadBrokerFile(
             f"{str(path)!r} sets {', '.join(unknown)}, which no broker has", f"take from: {names}"
         )
+    for name in lists:
+        value = settings.get(name)
+        if value is not None and not isinstance(value, list):
+            setting = name.replace("_", "-")
+            example = value if isinstance(value, str) else "name=value"
+            raise BadBrokerFile(f"{setting} is a list, in {str(path)!r}", f"{setting}: [{example}]")
     return settings
 
 

@@ -12,17 +12,27 @@ t-4: a batch was not written
 
 from __future__ import annotations
 
+import os
 import re
-import sys
 import time
 from collections.abc import Callable
 
 LINES, WINDOW_S = 5, 10.0  # lines that differ in numbers alone: so many, in so long a time
 
 
-def say(words: str) -> None:
-    """A line on standard error."""
-    print(words, file=sys.stderr, flush=True)
+_STDERR = 2
+
+
+def say(words: str) -> bool:
+    """A line on standard error; whether there was room for it, such as on a full disk.
+
+    Not by `print`: what could not be written would be tried again at the end, and be its status.
+    """
+    line = f"{words}\n".encode(errors="backslashreplace")
+    try:
+        return os.write(_STDERR, line) == len(line)
+    except OSError:
+        return False
 
 
 class BrokerLog:

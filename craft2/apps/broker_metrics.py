@@ -9,6 +9,7 @@ Source: prometheus.io/docs/instrumenting/exposition_formats
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
@@ -19,6 +20,7 @@ from prometheus_client.registry import Collector
 from craft2.net import Address, NetError
 from phase3_raft.broker import Broker
 from phase3_raft.metrics import BUCKETS_S
+from phase3_raft.topic_config import TopicConfig
 
 _ANSWER_S = 10.0
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
@@ -52,7 +54,11 @@ class _Collector(Collector):
 
     def collect(self) -> Iterable[Family]:
         async def look() -> list[Family]:
-            return [*_of_apis(self._broker), *_of_broker(self._broker)]
+            return [
+                *_of_apis(self._broker),
+                *_of_broker(self._broker),
+                *_of_cluster(self._broker),
+            ]
 
         return asyncio.run_coroutine_threadsafe(look(), self._loop).result(_ANSWER_S)
 
@@ -95,3 +101,41 @@ def _of_broker(broker: Broker) -> Iterator[Family]:
         for name, value in values.items():
             families[name].add_metric([topic, str(number)], value)
     yield from families.values()
+
+
+def _of_cluster(broker: Broker) -> Iterator[Family]:
+    """What is worth an alarm, as far as this broker knows."""
+    me, image = broker.config.broker_id, broker.image
+    led = [one for one in image.partitions() if one.leader == me]
+    behind = [one for one in led if len(one.isr) < len(one.replicas)]
+    gauges = {
+        "offline_partitions": (
+            "Partitions of the cluster without a leader.",
+            sum(one.leader < 0 for one in image.partitions()),
+        ),
+        "under_replicated_partitions": (
+            "Partitions that this broker leads with fewer in sync than replicas.",
+            len(behind),
+        ),
+        "under_min_isr_partitions": (
+            "Partitions that this broker leads with fewer in sync than min.insync.replicas.",
+            sum(len(one.isr) < _min_isr(broker, one.topic) for one in led),
+        ),
+        "controller_known": ("1 if this broker knows who decides.", broker.controller_id >= 0),
+        "active_controller": ("1 if this broker decides.", broker.controller_id == me),
+        "failed_logs": (
+            "Partitions that this broker cannot write any more.",
+            sum(one.log.failure is not None for _, one in broker.partitions.all()),
+        ),
+        "disk_free_bytes": (
+            "Free on the disk of the data directory.",
+            shutil.disk_usage(broker.config.data_dir).free,
+        ),
+    }
+    for name, (about, value) in gauges.items():
+        yield GaugeMetricFamily(f"craft2_{name}", about, value=value)
+
+
+def _min_isr(broker: Broker, topic: str) -> int:
+    settings = {**broker.config.topic_defaults, **broker.image.topics[topic].config}
+    return TopicConfig(settings).number("min.insync.replicas")

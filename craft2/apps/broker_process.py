@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from craft2.apps.broker_log import BrokerLog, say
+from craft2.errors import Craft2Error
 from craft2.net import Address, raise_file_limit
 from phase3_raft.broker import Broker, BrokerConfig
 
 
+class FolderInUse(Craft2Error):
+    """A broker's folder that another process has open."""
+
+
 def serve(config: BrokerConfig, *, metrics: Address | None, with_stdin: bool) -> None:
-    """Run until SIGTERM or Ctrl-C. Raises NetError, LogInUse, CorruptLog, DiskError.
+    """Run until SIGTERM or Ctrl-C. Raises FolderInUse, NetError, LogInUse, CorruptLog, DiskError.
 
     metrics: where Prometheus may ask.
     with_stdin: also end when standard input does, which is when the process that holds the other
@@ -45,39 +51,68 @@ async def _run(config: BrokerConfig, metrics: Address | None, with_stdin: bool) 
     if with_stdin:
         loop.add_reader(sys.stdin.fileno(), _end_with_stdin, ending)
     log = BrokerLog()
-    async with Broker(config, trouble=log) as broker:
-        with _metrics(broker, metrics):
-            failed = asyncio.ensure_future(broker.failed())
-            failed.add_done_callback(lambda _: ending.set())
-            await _either(broker.serves(), ending.wait())
-            with _pid_file(config.data_dir, broker.address):
+    with _pid_file(config.data_dir) as serves_at:
+        async with Broker(config, trouble=log) as broker:
+            with _metrics(broker, metrics):
+                failed = asyncio.ensure_future(broker.failed())
+                failed.add_done_callback(lambda _: ending.set())
+                await _either(_serves(broker), ending.wait())
                 if not ending.is_set():
+                    serves_at(broker.address)
                     print(f"ready {broker.address}", flush=True)
                 await ending.wait()
-            log.tell_left_out()
-            if failed.done():
-                say(failed.result())
-                raise SystemExit(1)
-            failed.cancel()
+                serves_at(None)
+                log.tell_left_out()
+                if failed.done():
+                    _say_why(failed.result())
+                    raise SystemExit(1)
+                failed.cancel()
+
+
+def _say_why(words: str) -> None:
+    """Even if the reason is a full disk, and standard error a file on it."""
+    if not say(words):
+        print(words, flush=True)
 
 
 PID_FILE = "broker.pid"
 
 
 @contextmanager
-def _pid_file(folder: str, address: Address) -> Iterator[None]:
-    """While it runs, the folder says which process it is, and where it listens."""
-    path = os.path.join(folder, PID_FILE)
-    with open(path, "w") as file:
-        file.write(f"{os.getpid()} {address}\n")
-    try:
-        yield
-    finally:
-        os.unlink(path)
+def _pid_file(folder: str) -> Iterator[Callable[[Address | None], None]]:
+    """While it runs, the folder says which process it is, and while it serves, where; nobody else
+    can run there. The file stays, and is empty then. Raises FolderInUse."""
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, PID_FILE), "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            who = file.read().partition(" ")[0].strip()
+            raise FolderInUse(
+                f"the folder {folder!r} is in use by {f'process {who}' if who else 'another'}",
+                "end that process, or give another --data-dir",
+            ) from None
+
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        length = file.tell()
+
+        def serves_at(address: Address | None) -> None:
+            if address is None:
+                file.truncate(length)  # a full disk does not hinder it
+                return
+            file.write(f" {address}\n")
+            file.flush()
+
+        yield serves_at
+        file.truncate(0)
 
 
 def read_pid_file(folder: str) -> tuple[int, str] | None:
-    """The broker that runs in a folder: its process, and where it listens; None: nobody does."""
+    """The broker that runs in a folder: its process, and where it listens, "" as long as it does
+    not serve; None: nobody runs."""
     import psutil
 
     try:
@@ -87,6 +122,23 @@ def read_pid_file(folder: str) -> tuple[int, str] | None:
     except (OSError, ValueError, psutil.Error):
         return None  # such as after a `kill -9`: the number may be another process's by now
     return (int(pid), address) if "broker" in words and folder in words else None
+
+
+_WAITS_S = 5.0  # it is no news before that
+
+
+async def _serves(broker: Broker) -> None:
+    """Wait until it serves, and say once what it waits for."""
+    serves = asyncio.ensure_future(broker.serves())
+    try:
+        await asyncio.wait([serves], timeout=_WAITS_S)
+        quorum = broker.config.quorum
+        if not serves.done() and quorum is not None:
+            voters = ", ".join(map(str, sorted(quorum.voters)))
+            say(f"waiting for a majority of the voters {voters}")
+        await serves
+    finally:
+        serves.cancel()
 
 
 async def _either(*waiting: Coroutine[Any, Any, object]) -> None:

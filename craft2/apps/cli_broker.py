@@ -10,6 +10,7 @@ import typer
 from craft2.apps.broker_file import BadBrokerFile
 
 if TYPE_CHECKING:
+    from craft2.net import Address
     from phase3_raft.metadata.quorum import QuorumConfig
 
 
@@ -23,8 +24,10 @@ def _take_from_file(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None:
         from craft2.apps.broker_file import read_settings
 
-        known = {str(one.name) for one in context.command.params}
-        context.default_map = read_settings(path, known)
+        options = context.command.params
+        known = {str(one.name) for one in options}
+        lists = {str(one.name) for one in options if getattr(one, "multiple", False)}
+        context.default_map = read_settings(path, known, lists)
     return path
 
 
@@ -204,7 +207,7 @@ def broker(
     Prints `ready HOST:PORT` when it serves. SIGTERM and Ctrl-C end it in good order.
     """
     from craft2.apps.broker_process import serve
-    from craft2.net import Address, parse_address
+    from craft2.net import Address
     from phase2_groups.group_state import GroupLimits
     from phase3_raft.broker import BrokerConfig
 
@@ -214,12 +217,12 @@ def broker(
             data_dir=str(data_dir),
             broker_id=broker_id,
             listen=Address(host, port),
-            advertised=parse_address(advertised) if advertised else None,
+            advertised=_address("--advertised", advertised) if advertised else None,
             rack=rack,
             default_partitions=partitions,
             default_replicas=replicas,
             topic_defaults=dict(_setting(one) for one in topic_default or ()),
-            quorum=_quorum(cluster, voters, join, raft_listen),
+            quorum=_quorum(broker_id, cluster, voters, join, raft_listen),
             session_ms=session_ms,
             heartbeat_ms=max(20, session_ms // 10),
             max_lag_ms=max_lag_ms,
@@ -242,21 +245,37 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _address(option: str, text: str) -> Address:
+    """`host:port`. Raises NetError."""
+    from craft2.net import NetError, parse_address
+
+    try:
+        return parse_address(text.strip())
+    except NetError as error:
+        raise NetError(f"{option} {text!r}: {error.problem}", error.fix) from None
+
+
 def _quorum(
-    cluster: str, voters: str | None, join: str | None, listen: str | None
+    me: int, cluster: str, voters: str | None, join: str | None, listen: str | None
 ) -> QuorumConfig | None:
     """The cluster that the broker is one of. Raises BadBrokerFile, NetError, AdminError."""
     if voters is None and join is None:
         return None
     from craft2.apps.cluster_admin import read_voters
     from craft2.apps.raft_process import parse_peers
-    from craft2.net import parse_address
     from phase3_raft.metadata.quorum import QuorumConfig
 
     if voters is not None and join is not None:
         raise BadBrokerFile("--voters and --join", "who joins founds nothing: give one")
-    where = parse_address(listen) if listen else None
+    where = _address("--raft-listen", listen) if listen else None
     if join is None:
-        return QuorumConfig(cluster=cluster, voters=parse_peers(voters or ""), listen=where)
-    seeds = [parse_address(one.strip()) for one in join.split(",")]
+        found = parse_peers(voters or "", "--voters")
+        if me not in found:
+            names = ", ".join(map(str, sorted(found)))
+            raise BadBrokerFile(
+                f"--voters names {names} and not this broker, {me}",
+                f"add {me}=host:port, or use --join",
+            )
+        return QuorumConfig(cluster=cluster, voters=found, listen=where)
+    seeds = [_address("--join", one) for one in join.split(",")]
     return QuorumConfig(cluster=cluster, voters=read_voters(join), listen=where, seeds=seeds)

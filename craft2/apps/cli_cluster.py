@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from craft2.apps import cli_cluster_admin, cli_cluster_simulate
+from craft2.apps import cli_cluster_admin, cli_cluster_brokers, cli_cluster_simulate
+
+if TYPE_CHECKING:
+    from craft2.apps.cluster_admin import PartitionStatus
 
 cluster = typer.Typer(no_args_is_help=True, help="Several brokers that keep copies of each other.")
 
@@ -23,6 +26,7 @@ _LOOK_S = 0.5
 
 def register(app: typer.Typer) -> None:
     """Add the verbs to `app`."""
+    cli_cluster_brokers.register(cluster)
     cli_cluster_admin.register(cluster)
     cli_cluster_simulate.register(cluster)
     app.add_typer(cluster, name="cluster")
@@ -31,7 +35,15 @@ def register(app: typer.Typer) -> None:
 @cluster.command()
 def up(
     data_dir: Annotated[Path, typer.Option(help="A folder for each broker is made in it.")],
-    brokers: Annotated[int, typer.Option(min=1, max=9, help="How many.")] = 3,
+    brokers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=9,
+            help="How many found it: as before in a folder that was used, else 3, "
+            "if it is not given.",
+        ),
+    ] = None,
     base_port: Annotated[
         int,
         typer.Option(
@@ -48,49 +60,77 @@ def up(
         list[str] | None,
         typer.Option(help="name=value: a setting of topics that have none of their own."),
     ] = None,
+    metrics_port: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=65_000,
+            help="Serve /metrics for Prometheus there, for broker 1, and at the next ports for the "
+            "others; 0: nowhere.",
+        ),
+    ] = 0,
 ) -> None:
     """Run brokers, each a process, until Ctrl-C or SIGTERM, which ends them all.
 
-    Prints `broker ID pid PID HOST:PORT` for each, then `ready`, and a line if one ends.
+    In a folder that was used before they go on, with those that were added. Prints `broker ID pid
+    PID HOST:PORT` for each, then `ready`, and a line if one ends.
     """
     import signal
     import threading
 
+    from phase3_raft.cluster_folder import LOG_FILE, known_voters
     from phase3_raft.local_cluster import LocalCluster
 
+    count = brokers or len(known_voters(str(data_dir))) or 3
     options = [word for one in topic_default or () for word in ("--topic-default", one)]
     ending = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: ending.set())
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     with LocalCluster(
-        brokers, data_dir, base_port=base_port, replicas=replicas, options=options
+        count,
+        data_dir,
+        base_port=base_port,
+        metrics_port=metrics_port,
+        replicas=replicas,
+        options=options,
     ) as running:
         for number, address in running.addresses.items():
             print(f"broker {number} pid {running.pids[number]} {address}")
+        print(f"what the brokers say is in {data_dir / 'broker-N' / LOG_FILE}")
         print("ready", flush=True)
         while not ending.wait(_LOOK_S) and running.pids:
-            for number, status in running.ended().items():
-                print(f"broker {number} has ended with status {status}", flush=True)
+            for number, ended in running.ended().items():
+                said = ended.said.splitlines() if ended.status > 0 else []
+                why = f": {said[-1]}" if said else ""
+                print(f"broker {number} has ended with status {ended.status}{why}", flush=True)
         running.stop_all()
 
 
 @cluster.command()
-def status(bootstrap: Bootstrap) -> None:
-    """Who leads what, and which replicas are in sync."""
+def status(
+    bootstrap: Bootstrap,
+    topic: Annotated[str | None, typer.Option(help="Of this topic alone, all partitions.")] = None,
+) -> None:
+    """Who leads what, and which replicas are in sync. Of the topics that brokers keep for
+    themselves, such as __consumer_offsets, only what is not well."""
     from rich.console import Console
     from rich.table import Table
 
-    from craft2.apps.cluster_admin import read_status
+    from craft2.apps.cluster_admin import AdminError, read_status
 
     found = read_status(bootstrap)
     console = Console()
+    parts, lines = shown(found.partitions, topic)
+    if topic is not None and not parts:
+        names = ", ".join(sorted({one.topic for one in found.partitions})) or "none"
+        raise AdminError(f"there is no topic {topic!r}", f"there are: {names}")
     brokers = Table("broker", "address", "rack", "leads", "replicas", title=found.cluster)
     for one in found.brokers:
         name = f"{one.id} (controller)" if one.id == found.controller else str(one.id)
         brokers.add_row(name, one.address, one.rack or "", str(one.leads), str(one.replicas))
     console.print(brokers)
     topics = Table("topic", "partition", "leader", "replicas", "in sync", "missing")
-    for part in found.partitions:
+    for part in parts:
         missing = [who for who in part.replicas if who not in part.isr]
         leader = str(part.leader) if part.leader >= 0 else "[red]nobody[/red]"
         topics.add_row(
@@ -101,8 +141,32 @@ def status(bootstrap: Bootstrap) -> None:
             _numbers(part.isr),
             f"[red]{_numbers(missing)}[/red]" if missing else "",
         )
-    if found.partitions:
+    if parts:
         console.print(topics)
+    for line in lines:
+        console.print(line, highlight=False)
+
+
+def shown(
+    partitions: Sequence[PartitionStatus], topic: str | None = None
+) -> tuple[list[PartitionStatus], list[str]]:
+    """What there is to show: partitions, and lines for those that are not worth one each."""
+    if topic is not None:
+        return [one for one in partitions if one.topic == topic], []
+    folded: dict[str, list[bool]] = {}
+    rows = []
+    for one in partitions:
+        is_well = one.leader >= 0 and set(one.replicas) <= set(one.isr)
+        own = one.topic.startswith("__")  # the brokers'
+        if own:
+            folded.setdefault(one.topic, []).append(is_well)
+        if not (own and is_well):
+            rows.append(one)
+    lines = []
+    for name, some in folded.items():
+        count = "all" if all(some) else str(sum(some))
+        lines.append(f"{name}: {len(some)} partitions, {count} in sync")
+    return rows, lines
 
 
 def _numbers(numbers: Iterable[int]) -> str:

@@ -73,18 +73,21 @@ def _end_with_stdin(node: RaftNode) -> None:
 # Arguments.
 
 
-def parse_peers(text: str) -> dict[ServerId, Address]:
-    """`1=host:port,2=host:port` as addresses. Raises NetError."""
+def parse_peers(text: str, option: str = "--peers") -> dict[ServerId, Address]:
+    """`1=host:port,2=host:port` as addresses. option: where it was given. Raises NetError."""
     found: dict[ServerId, Address] = {}
     for one in text.split(","):
         number, _, address = one.strip().partition("=")
         if not number.isdecimal() or int(number) < 1 or int(number) in found:
             fix = "give 1=host:port,2=host:port, each number once, from 1 on"
-            raise NetError(f"--peers {text!r}", fix)
-        place = parse_address(address)
+            raise NetError(f"{option} {text!r}", fix)
+        try:
+            place = parse_address(address)
+        except NetError as error:
+            raise NetError(f"{option} {text!r}: {error.problem}", error.fix) from None
         if place.port and place in found.values():
             raise NetError(
-                f"--peers {text!r} has {address} twice", "give each server an address of its own"
+                f"{option} {text!r} has {address} twice", "give each server an address of its own"
             )
         found[int(number)] = place
     return found

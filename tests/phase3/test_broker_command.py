@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
-from craft2.apps import broker_process
+from craft2.apps import broker_metrics, broker_process
 from craft2.apps.broker_file import BadBrokerFile, read_settings
+from craft2.apps.broker_process import read_pid_file
 from craft2.apps.cli_broker import register
+from craft2.local_process import NotStarted
 from craft2.net import free_ports
+from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.local_broker import LocalBroker
+from phase3_raft.metadata.records import ConfigRecord, PartitionRecord, TopicRecord
 
+ALARMS = {
+    "offline_partitions",
+    "under_replicated_partitions",
+    "under_min_isr_partitions",
+    "controller_known",
+    "active_controller",
+    "disk_free_bytes",
+    "failed_logs",
+}
 KNOWN = {"data_dir", "port", "partitions", "metrics_port"}
 
 
@@ -36,6 +51,60 @@ def test_a_file_that_makes_no_sense_is_refused(tmp_path, text, problem):
     path.write_text(text)
     with pytest.raises(BadBrokerFile, match=problem):
         read_settings(path, KNOWN)
+
+
+def test_a_file_that_is_not_there_and_a_list_that_is_none_are_named_with_their_fix(tmp_path):
+    path = tmp_path / "broker.yaml"
+    with pytest.raises(BadBrokerFile, match=r"No such file or directory\. Fix: correct the path"):
+        read_settings(path, KNOWN)
+    path.write_text("topic-default: retention.ms=1\n")
+    known = KNOWN | {"topic_default"}
+    with pytest.raises(BadBrokerFile, match=r"is a list.*Fix: topic-default: \[retention\.ms=1\]"):
+        read_settings(path, known, {"topic_default"})
+    path.write_text("topic-default: [retention.ms=1]\n")
+    assert read_settings(path, known, {"topic_default"}) == {"topic_default": ["retention.ms=1"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--voters", "2=h:1,3=h:2"], "--voters names 2, 3 and not this broker, 1. Fix: add 1="),
+        (["--voters", "1=foo"], "--voters '1=foo': the address 'foo'. Fix: give host:port"),
+        (["--join", "foo"], "--join 'foo': the address 'foo'"),
+        (["--advertised", "foo"], "--advertised 'foo': the address 'foo'"),
+        (["--voters", "1=h:1", "--raft-listen", "foo"], "--raft-listen 'foo': the address 'foo'"),
+    ],
+)
+def test_an_address_that_is_none_is_named_with_its_setting(tmp_path, words, problem):
+    app = typer.Typer()
+    register(app)
+    refused = CliRunner().invoke(app, ["--data-dir", str(tmp_path), *words])
+    assert problem in str(refused.exception)
+
+
+def test_a_folder_in_use_is_named_with_the_process_that_has_it(tmp_path):
+    with LocalBroker(tmp_path) as broker:
+        with pytest.raises(NotStarted) as refused:
+            LocalBroker(tmp_path)
+        assert f"the folder {str(tmp_path)!r} is in use by process {broker.pid}" in str(
+            refused.value
+        )
+        assert str(refused.value).endswith("end that process, or give another --data-dir")
+        broker.kill()
+        broker.start()
+
+
+def test_a_broker_that_waits_for_the_others_says_so_once(tmp_path):
+    ports = free_ports(4)
+    voters = ",".join(f"{n}=127.0.0.1:{ports[n]}" for n in (1, 2, 3))
+    words = ["--data-dir", str(tmp_path), "--port", str(ports[0]), "--voters", voters]
+    command = [sys.executable, "-P", "-m", "craft2.apps.cli", "broker", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr.readline() == "waiting for a majority of the voters 1, 2, 3\n"
+        assert read_pid_file(str(tmp_path)) == (process.pid, "")
+        process.terminate()
+        assert "waiting" not in process.stderr.read()
+    assert read_pid_file(str(tmp_path)) is None
 
 
 def test_a_broker_of_a_cell_is_of_its_session_and_ctrl_c_is_not_for_it():
@@ -93,3 +162,29 @@ def test_prometheus_reads_what_was_counted(tmp_path):
     assert counted == samples["craft2_api_requests_total", "produce"]
     assert samples["craft2_log_end", "0", "t"] == 10
     assert samples["craft2_connections",] >= 1
+    alarms = {name: samples[f"craft2_{name}",] for name in ALARMS}
+    assert alarms.pop("disk_free_bytes") > 0
+    assert alarms == dict.fromkeys(alarms, 0) | {"controller_known": 1, "active_controller": 1}
+
+
+def test_the_alarms_count_what_is_wrong(tmp_path):
+    config = BrokerConfig(str(tmp_path), topic_defaults={"min.insync.replicas": "2"})
+    broker = Broker(config)
+    try:
+        broker.image.apply(TopicRecord("t", "0" * 32))
+        for number, (isr, leader) in enumerate([((1, 2), 1), ((1,), 1), ((2,), 2), ((), -1)]):
+            broker.image.apply(PartitionRecord("t", number, (1, 2), isr, leader, 0, 0))
+        values = {one.name: one.samples[0].value for one in broker_metrics._of_cluster(broker)}
+        assert values["craft2_offline_partitions"] == 1
+        assert values["craft2_under_replicated_partitions"] == 1
+        assert values["craft2_under_min_isr_partitions"] == 1
+        broker.image.apply(ConfigRecord("topic", "t", "min.insync.replicas", "1"))
+        values = {one.name: one.samples[0].value for one in broker_metrics._of_cluster(broker)}
+        assert values["craft2_under_min_isr_partitions"] == 0
+    finally:
+        broker.metadata.close()
+
+
+def test_the_guide_names_the_alarms_that_there_are():
+    guide = Path(__file__).resolve().parents[2] / "docs/operations.md"
+    assert set(re.findall(r"`craft2_(\w+)`", guide.read_text())) == ALARMS

@@ -250,6 +250,7 @@ def test_the_commands_of_an_administrator(tmp_path):
             (("move-partitions", *at), "it is not said where to"),
             (("move-partitions", *at, "--to", "9"), "no broker 9 is there"),
             (("move-partitions", *at, "--to", "1,1"), "one is named twice"),
+            (("move-partitions", *at, "--away-from", 77), "no broker 77 is there"),
             (("move-partitions", *at, "--to", "one"), "give numbers of brokers"),
             (("move-partitions", *at, "--to", "1", "--topic", "u"), "there is no u"),
             (("move-partitions", *at, "--to", "1", "--topic", "t", "--partition", 7), "no t-7"),

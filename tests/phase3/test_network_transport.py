@@ -10,7 +10,10 @@ import pytest
 
 from craft2.net import Address
 from phase2_groups import connect as phase2
+from phase2_groups import consumer_errors, producer_config
 from phase2_groups.connect import UnknownAddress, connect
+from phase2_groups.consumer import Consumer
+from phase2_groups.consumer_config import ConsumerConfig
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import Heartbeat
 from phase2_groups.producer import Producer
@@ -49,6 +52,46 @@ def test_a_broker_that_is_not_there_is_a_network_error():
         reply = transport.ask_group("g", heartbeat, 1_000)
         assert reply is None or reply.error.retriable
         assert transport.committed("g", [("t", 0)])["t", 0].retriable
+
+
+def nobody():
+    """An address at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_producer_says_that_nobody_answers():
+    where = nobody()
+    config = ProducerConfig(bootstrap_servers=where, max_block_ms=0)
+    said = rf"no broker answers at {where} \(max_block_ms=0\). Fix: give the address"
+    with Producer(config) as producer, pytest.raises(producer_config.NobodyAnswers, match=said):
+        producer.send("t", b"")
+
+
+def test_a_consumer_says_that_nobody_answers_unless_somebody_has_before():
+    where = nobody()
+    config = ConsumerConfig(bootstrap_servers=where, group_id="g", default_api_timeout_ms=1)
+    said = rf"no broker answers at {where} \(default_api_timeout_ms=1\). Fix: give the address"
+    with Consumer(config) as consumer:
+        consumer.subscribe(["t"])
+        with pytest.raises(consumer_errors.NobodyAnswers, match=said):
+            consumer.poll(60_000)
+    said = f"no broker answers at {where}. Fix"
+    with Consumer(config) as consumer, pytest.raises(consumer_errors.NobodyAnswers, match=said):
+        consumer.assign([("t", 0)])
+    with LocalBroker() as broker:
+        config = ConsumerConfig(
+            bootstrap_servers=broker.bootstrap_servers,
+            group_id="g",
+            default_api_timeout_ms=1,
+            metadata_max_age_ms=1,
+        )
+        with Consumer(config) as consumer:
+            consumer.subscribe(["t"])
+            consumer.poll(0)
+            broker.kill()
+            for _ in range(3):
+                assert consumer.poll(50) == []  # it may come back
 
 
 def test_a_fetch_that_waits_is_woken():

@@ -1,0 +1,165 @@
+"""`craft2 cluster add-broker`, `start-broker`, `stop-broker`: one broker of this machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from craft2.apps.cli_cluster_admin import Bootstrap, carry_out
+from craft2.apps.cluster_running import bootstrap_of, running
+
+DataDir = Annotated[Path, typer.Option(help="The folder of `craft2 cluster up`.")]
+BrokerNumber = Annotated[int, typer.Argument(help="Its number.")]
+END_S = 30.0  # a broker may take so long to end
+_LOOK_S = 0.1
+
+
+def register(cluster: typer.Typer) -> None:
+    """Add the verbs to `craft2 cluster`."""
+    for verb in (add_broker, start_broker, stop_broker):
+        cluster.command()(verb)
+
+
+def add_broker(
+    data_dir: Annotated[Path, typer.Option(help="A folder for the broker is made in it.")],
+    bootstrap: Bootstrap = None,
+    broker_id: Annotated[
+        int | None, typer.Option(min=1, help="Its number; the next one, if it is not given.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free.")] = 0,
+) -> None:
+    """Run one more broker, until Ctrl-C or SIGTERM. It has no partitions until some are moved.
+
+    Prints `broker ID pid PID HOST:PORT`, then `ready`. `craft2 cluster up` starts it, too, the next
+    time.
+    """
+    from craft2.apps.cluster_admin import AdminError, read_status
+    from craft2.net import free_ports
+    from phase3_raft.cluster_folder import broker_folders, read_options, shared_options
+
+    root = str(data_dir)
+    known = bootstrap_of(bootstrap, data_dir)
+    taken = {one.id for one in read_status(known).brokers} | broker_folders(root).keys()
+    number = broker_id or max(taken, default=0) + 1
+    if read_options(root, number):
+        raise AdminError(
+            f"broker {number} is in {root!r} already",
+            f"start it again: craft2 cluster start-broker {number} --data-dir {root}",
+        )
+    options = ["--broker-id", str(number), "--port", str(port or free_ports(1)[0])]
+    _run(root, number, [*options, "--join", known, *shared_options(root)])
+
+
+def start_broker(broker_id: BrokerNumber, data_dir: DataDir) -> None:
+    """Run a broker again that was stopped or killed, where it was, until Ctrl-C or SIGTERM.
+
+    Prints `broker ID pid PID HOST:PORT`, then `ready`.
+    """
+    from craft2.apps.broker_process import read_pid_file
+    from craft2.apps.cluster_admin import AdminError
+    from phase3_raft.cluster_folder import (
+        broker_folder,
+        broker_folders,
+        read_options,
+        with_option,
+    )
+
+    root = str(data_dir)
+    options = read_options(root, broker_id)
+    if not options:
+        known = [n for n in broker_folders(root) if read_options(root, n)]
+        raise AdminError(
+            f"no broker {broker_id} is in {root!r}",
+            f"there are: {', '.join(map(str, known)) or 'none'}",
+        )
+    runs = read_pid_file(broker_folder(root, broker_id))
+    if runs is not None:
+        raise AdminError(
+            f"broker {broker_id} runs already, as process {runs[0]}",
+            f"stop it first: craft2 cluster stop-broker {broker_id} --data-dir {root}",
+        )
+    others = running(data_dir)
+    if "--join" in options and others:  # they may be elsewhere by now
+        options = with_option(options, "--join", ",".join(others.values()))
+    _run(root, broker_id, options)
+
+
+def stop_broker(
+    broker_id: BrokerNumber,
+    data_dir: DataDir,
+    remove: Annotated[
+        bool,
+        typer.Option(
+            "--remove",
+            help="For good: its partitions move to others first, and the cluster forgets it.",
+        ),
+    ] = False,
+) -> None:
+    """End a broker of this machine in good order: others lead what it led before it goes."""
+    import signal
+
+    from craft2.apps.broker_process import read_pid_file
+    from craft2.apps.cluster_admin import AdminError, away_from, read_status, unregister
+    from phase3_raft.cluster_folder import forget_options
+
+    folder = data_dir / f"broker-{broker_id}"
+    found = read_pid_file(str(folder))
+    if found is None and not (remove and folder.is_dir()):
+        there = ", ".join(map(str, sorted(running(data_dir)))) or "none"
+        raise AdminError(f"broker {broker_id} does not run in {data_dir}", f"there are: {there}")
+    others = ",".join(where for n, where in running(data_dir).items() if n != broker_id)
+    if remove:
+        carry_out(others, away_from(read_status(others), broker_id))
+    if found is not None:
+        os.kill(found[0], signal.SIGTERM)
+        _wait_for_end(found[0], f"broker {broker_id}")
+        print(f"broker {broker_id} has ended")
+    if remove:
+        unregister(others, broker_id)
+        forget_options(str(data_dir), broker_id)
+        print(f"broker {broker_id} is forgotten; its folder is {folder}")
+
+
+def _run(data_dir: str, number: int, options: Sequence[str]) -> None:
+    """A broker until it ends. Its standard error is ours. Options that serve are kept."""
+    import signal
+    import subprocess
+    import sys
+
+    from phase3_raft.cluster_folder import broker_folder, keep_options
+
+    folder = broker_folder(data_dir, number)
+    os.makedirs(folder, exist_ok=True)
+    command = [sys.executable, "-P", "-m", "craft2.apps.cli", "broker"]
+    command += ["--data-dir", folder, *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for signalled in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signalled, lambda *_: process.send_signal(signal.SIGTERM))
+        assert process.stdout is not None
+        words = process.stdout.readline().split()
+        if words:
+            keep_options(data_dir, number, options)
+            print(f"broker {number} pid {process.pid} {words[1]}\nready", flush=True)
+        raise typer.Exit(process.wait())
+
+
+def _wait_for_end(pid: int, who: str) -> None:
+    """Until a process has ended, whether or not its parent has looked. Raises AdminError."""
+    import psutil
+
+    from craft2.apps.cluster_admin import AdminError
+
+    until = time.monotonic() + END_S
+    while time.monotonic() < until:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return
+        except psutil.NoSuchProcess:
+            return
+        time.sleep(_LOOK_S)
+    raise AdminError(f"{who}, process {pid}, has not ended in {END_S:g} s", "see what it says")

@@ -1,0 +1,29 @@
+"""The brokers of this machine that run in the folder of a cluster: whom a command can ask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from phase3_raft.cluster_folder import broker_folders
+
+
+def running(data_dir: Path) -> dict[int, str]:
+    """Where the brokers listen that serve."""
+    from craft2.apps.broker_process import read_pid_file
+
+    found = {n: read_pid_file(folder) for n, folder in broker_folders(str(data_dir)).items()}
+    return {number: one[1] for number, one in found.items() if one is not None and one[1]}
+
+
+def bootstrap_of(given: str | None, data_dir: Path | None) -> str:
+    """Whom to ask. Raises AdminError."""
+    from craft2.apps.cluster_admin import AdminError
+
+    if given is not None:
+        return given
+    if data_dir is None:
+        raise AdminError("which cluster?", "give --bootstrap or --data-dir")
+    found = running(data_dir)
+    if not found:
+        raise AdminError(f"no broker runs in {str(data_dir)!r}", "start some: craft2 cluster up")
+    return ",".join(found.values())

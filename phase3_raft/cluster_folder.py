@@ -1,0 +1,102 @@
+"""The folder of a cluster on one machine: `broker-1`, `broker-2`, ..., one for each broker.
+
+    broker-N/broker.options   how it was started last: the words behind `craft2 broker --data-dir`
+    broker-N/broker.log       what it has said
+    broker-N/broker.pid       while it runs: its process, and where it listens
+
+Who starts a broker again takes the options from there, so that it is where it was.
+
+>>> import tempfile
+>>> root = tempfile.mkdtemp()
+>>> os.mkdir(broker_folder(root, 2))
+>>> keep_options(root, 2, ["--port", "19093", "--voters", "1=h:1,2=h:2"])
+>>> option(read_options(root, 2), "--port")
+'19093'
+>>> known_voters(root)
+(1, 2)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+from collections.abc import Sequence
+
+LOG_FILE, OPTIONS_FILE = "broker.log", "broker.options"
+_OWN = ("--broker-id", "--port", "--voters", "--join", "--metrics-port")  # not the same for all
+
+
+def broker_folder(data_dir: str, number: int) -> str:
+    """Where a broker's own files are."""
+    return os.path.join(data_dir, f"broker-{number}")
+
+
+def broker_folders(data_dir: str) -> dict[int, str]:
+    """Those that are there, by number."""
+    names = os.listdir(data_dir) if os.path.isdir(data_dir) else []
+    found = filter(None, (re.fullmatch(r"broker-(\d+)", name) for name in names))
+    numbers = sorted(int(one[1]) for one in found)
+    return {number: broker_folder(data_dir, number) for number in numbers}
+
+
+def keep_options(data_dir: str, number: int, options: Sequence[str]) -> None:
+    """A broker was started with these, in its folder."""
+    path = os.path.join(broker_folder(data_dir, number), OPTIONS_FILE)
+    with open(f"{path}.new", "w") as file:
+        file.write(f"{shlex.join(options)}\n")
+    os.replace(f"{path}.new", path)
+
+
+def read_options(data_dir: str, number: int) -> list[str]:
+    """With what it was started last; nothing, if that is not known."""
+    try:
+        with open(os.path.join(broker_folder(data_dir, number), OPTIONS_FILE)) as file:
+            return shlex.split(file.read())
+    except FileNotFoundError:
+        return []
+
+
+def forget_options(data_dir: str, number: int) -> None:
+    """The broker is not to be started again."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(broker_folder(data_dir, number), OPTIONS_FILE))
+
+
+def option(options: Sequence[str], name: str) -> str | None:
+    """The value behind an option, if it is there."""
+    return options[options.index(name) + 1] if name in options else None
+
+
+def with_option(options: Sequence[str], name: str, value: str) -> list[str]:
+    """The options, with another value of one of them, or with one more."""
+    if name not in options:
+        return [*options, name, value]
+    place = options.index(name)
+    return [*options[: place + 1], value, *options[place + 2 :]]
+
+
+def shared_options(data_dir: str) -> list[str]:
+    """What all brokers are started with, as far as one of them shows it."""
+    options = next(filter(None, (read_options(data_dir, n) for n in broker_folders(data_dir))), [])
+    for name in _OWN:
+        if name in options:
+            place = options.index(name)
+            del options[place : place + 2]
+    return options
+
+
+def known_voters(data_dir: str) -> tuple[int, ...]:
+    """The brokers that found the cluster; nobody, if that is not known."""
+    for number in broker_folders(data_dir):
+        voters = option(read_options(data_dir, number), "--voters")
+        if voters is not None:
+            return tuple(sorted(int(one.partition("=")[0]) for one in voters.split(",")))
+    return ()
+
+
+def joined(data_dir: str) -> dict[int, list[str]]:
+    """The brokers that were added since, and the options of each."""
+    found = {number: read_options(data_dir, number) for number in broker_folders(data_dir)}
+    return {number: some for number, some in found.items() if "--join" in some}

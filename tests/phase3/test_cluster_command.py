@@ -1,0 +1,187 @@
+"""`craft2 cluster up` and what is done to its brokers: as an operator does it, with processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from craft2.apps.cli_cluster import shown
+from craft2.apps.cluster_admin import PartitionStatus, read_status
+from craft2.local_process import NotStarted
+from craft2.net import free_ports
+from phase3_raft.cluster_folder import read_options
+from phase3_raft.local_cluster import LocalCluster
+
+SOON_S = 60
+
+
+def craft2(*words):
+    command = [sys.executable, "-P", "-m", "craft2.apps.cli", "cluster", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SOON_S, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+class Running:
+    """A command that goes on, after it has said `ready`. said: the lines before that."""
+
+    def __init__(self, process):
+        self.process, self.said = process, []
+        while (line := self.line()) != "ready":
+            self.said.append(line)
+
+    def line(self):
+        line = self.process.stdout.readline()
+        assert line, "it has ended"
+        return line.rstrip("\n")
+
+    @property
+    def brokers(self):
+        """Where each listens, and its process."""
+        words = [line.split() for line in self.said if line.startswith("broker ")]
+        return {int(one[1]): (one[4], int(one[3])) for one in words}
+
+    @property
+    def bootstrap(self):
+        return ",".join(where for where, _ in self.brokers.values())
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(SOON_S)
+
+
+@contextlib.contextmanager
+def going_on(*words):
+    command = [sys.executable, "-P", "-m", "craft2.apps.cli", "cluster", *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield Running(process)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+
+
+def produce(bootstrap, value):
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce("t", value)
+    assert producer.flush(SOON_S) == 0
+
+
+def consumed(bootstrap, count):
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["t"])
+    found = consumer.consume(count, SOON_S)
+    consumer.close()
+    return [one.value() for one in found]
+
+
+def test_a_folder_goes_on_with_the_brokers_that_were_added_where_they_were(tmp_path):
+    at = ("--data-dir", tmp_path)
+    with going_on("up", *at, "--base-port", 0) as up:
+        assert up.said[-1] == f"what the brokers say is in {tmp_path}/broker-N/broker.log"
+        with going_on("add-broker", *at) as added:
+            assert read_options(tmp_path, 4)[-2:] == ["--replicas", "3"]
+            produce(up.bootstrap, b"1")
+            status, told = craft2("add-broker", *at, "--broker-id", 2)
+            assert (status, "craft2 cluster start-broker 2" in told) == (1, True)
+            assert added.end() == up.end() == 0
+    status, told = craft2("up", *at, "--brokers", 5)
+    assert status == 1
+    assert "was founded by the brokers 1, 2, 3, and not by 5. Fix: start it with 3" in told
+    with going_on("up", *at, "--base-port", 0) as up:
+        assert sorted(up.brokers) == [1, 2, 3, 4]
+        assert up.brokers[4][0] == added.brokers[4][0]
+        assert consumed(up.bootstrap, 1) == [b"1"]
+        assert craft2("stop-broker", 4, *at, "--remove")[0] == 0
+        up.end()
+    with going_on("up", *at, "--base-port", 0) as up:
+        assert sorted(up.brokers) == [1, 2, 3], "one that was forgotten does not come back"
+
+
+def test_a_broker_that_was_killed_is_started_again_where_it_was(tmp_path):
+    at = ("--data-dir", tmp_path)
+    with going_on("up", *at, "--base-port", 0) as up:
+        where, pid = up.brokers[2]
+        status, told = craft2("start-broker", 2, *at)
+        assert (status, f"runs already, as process {pid}" in told) == (1, True)
+        status, told = craft2("start-broker", 9, *at)
+        assert (status, "no broker 9" in told, "there are: 1, 2, 3" in told) == (1, True, True)
+        os.kill(pid, signal.SIGKILL)
+        assert up.line() == "broker 2 has ended with status -9"
+        produce(up.bootstrap, b"1")
+        with going_on("start-broker", 2, *at) as again:
+            assert again.brokers[2][0] == where
+            assert {one.id for one in read_status(where).brokers} == {1, 2, 3}
+            assert craft2("stop-broker", 2, *at) == (0, "broker 2 has ended\n")
+            assert again.process.wait(SOON_S) == 0
+
+
+def test_why_a_broker_has_ended_is_said_though_its_disk_is_full(tmp_path):
+    if not hasattr(resource, "prlimit"):
+        pytest.skip("the limit of another process cannot be set here")
+    with going_on("up", "--data-dir", tmp_path, "--base-port", 0) as up:
+        admin = AdminClient({"bootstrap.servers": up.bootstrap})
+        admin.create_topics([NewTopic("t", 1, 3)])["t"].result(SOON_S)
+        resource.prlimit(up.brokers[2][1], resource.RLIMIT_FSIZE, (0, 0))
+        produce(up.bootstrap, b"1")
+        said = up.line()
+        assert said.startswith("broker 2 has ended with status 1: broker 2 ends: ")
+        assert "File too large" in said
+
+
+def test_what_a_broker_has_said_is_in_its_folder_after_what_it_said_before(tmp_path):
+    log = tmp_path / "broker-1" / "broker.log"
+    log.parent.mkdir()
+    log.write_text("before\n")
+    with LocalCluster(1, tmp_path) as cluster:
+        assert cluster.errors() == {1: ""}
+        with pytest.raises(NotStarted, match="is in use by process") as refused:
+            LocalCluster(1, tmp_path)
+        assert str(refused.value).count("Fix: ") == 1
+        assert str(cluster.pids[1]) in str(refused.value)
+        assert "is in use" in cluster.errors()[1]
+    assert log.read_text().startswith("before\ncraft2: the folder ")
+
+
+def test_each_broker_serves_its_metrics_at_a_port_of_its_own(tmp_path):
+    [port] = free_ports(1)
+    with LocalCluster(1, tmp_path, metrics_port=port):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as reply:
+            assert b"craft2_active_controller 1.0" in reply.read()
+        assert read_options(tmp_path, 1)[-2:] == ["--metrics-port", str(port)]
+
+
+# What `status` shows.
+
+
+def part(topic, number, isr=(1, 2)):
+    return PartitionStatus(topic, number, isr[0] if isr else -1, (1, 2), tuple(isr))
+
+
+def test_of_the_brokers_own_topics_only_what_is_not_well_is_shown():
+    mine = [part("t", 0), part("t", 1, ())]
+    well, behind = part("__consumer_offsets", 0), part("__consumer_offsets", 1, (2,))
+    rows, lines = shown([well, *mine])
+    assert rows == mine
+    assert lines == ["__consumer_offsets: 1 partitions, all in sync"]
+    rows, lines = shown([well, behind, *mine])
+    assert rows == [behind, *mine]
+    assert lines == ["__consumer_offsets: 2 partitions, 1 in sync"]
+    assert shown([well, behind, *mine], "__consumer_offsets") == ([well, behind], [])
+
+
+def test_a_topic_that_is_not_there_is_named(tmp_path):
+    with LocalCluster(1, Path(tmp_path)) as cluster:
+        status, told = craft2("status", "--bootstrap", cluster.bootstrap_servers, "--topic", "nope")
+        assert (status, "there is no topic 'nope'. Fix: there are: none" in told) == (1, True)
