@@ -21,17 +21,17 @@ def stamp(
 ) -> None:
     """Write into the batch that is at `data[at : at + size]`, in place, what the log knows of it.
 
-    offset: goes into the base offset, 8 bytes from byte 0 of the batch on. epoch: goes into the
-    leader epoch, 4 bytes from byte 12 on. What else is in `data` belongs to other batches.
+    offset: goes into the base offset. epoch: goes into the leader epoch. What else is in
+    `data` belongs to other batches.
 
     append_time_ms: -1, and the producer's times hold; nothing else is touched. Else it goes into
-    the max timestamp, 8 bytes from byte 35 on, and a bit is set in the attributes, which are bytes
-    21 and 22: bit 3 of byte 22, `_APPEND_TIME`. Other bits say how the records are compressed, and
-    stay. Both lie under the CRC32C: 4 bytes without a sign from byte 17 on, of all bytes from 21 to
-    the end of the batch.
+    the max timestamp, and bit 3 of the attributes, `_APPEND_TIME`, is set. The other bits say how
+    the records are compressed, and stay. Both lie under the CRC32C, a number without a sign, of all
+    bytes from the attributes to the end of the batch.
 
-    All numbers are big-endian: `_INT64.pack_into(data, position, number)`, and likewise `_INT32`
-    and `_UINT32`. `crc32c(some_bytes)` is the checksum.
+    Notebook 20 prints where each field begins and which bytes it has. All numbers are big-endian:
+    `_INT64.pack_into(data, position, number)`, and likewise `_INT32` and `_UINT32`.
+    `crc32c(some_bytes)` is the checksum.
     """
     # BEGIN SOLUTION
     _INT64.pack_into(data, at, offset)

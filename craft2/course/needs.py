@@ -13,7 +13,7 @@ from typing import Any
 
 from craft2.course.checking import FAILED, CheckFailedError, run_check
 from craft2.course.edition import Edition
-from craft2.course.workbook import source_of
+from craft2.course.workbook import exercise_of, source_of
 
 
 def wrong_needs(needs: list[str], root: Path) -> list[str]:
@@ -33,6 +33,15 @@ def needs_of(edition: Edition, notebook: str, source: str, cell_id: str | None) 
                 needs: list[str] = cell["metadata"].get("craft2", {}).get("needs", [])
                 return needs
     return []
+
+
+def used_by(edition: Edition, notebook: str) -> set[str] | None:
+    """The exercises that the pristine notebook checks or needs; None if there is no such one."""
+    for path in edition.twins.glob(f"{notebook}_*.ipynb"):
+        cells = json.loads(path.read_text())["cells"]
+        checked = {exercise_of(source_of(cell)) for cell in cells} - {""}
+        return checked.union(*(c["metadata"].get("craft2", {}).get("needs", []) for c in cells))
+    return None
 
 
 def after_cell(edition: Edition, notebook: str) -> Callable[[Any], None]:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from craft2.course.checking import WIDTH
 from craft2.course.edition import PACKAGES, REFERENCE, Edition
 from craft2.course.exercises import EXERCISES
-from craft2.course.needs import after_cell
+from craft2.course.needs import after_cell, used_by
 from craft2.course.predictions import GRADING
 from craft2.course.reloading import Reloader
 from craft2.errors import Craft2Error
@@ -46,7 +48,8 @@ def begin(notebook: str) -> None:
         put_first(edition.root)
         for package in PACKAGES:
             _assert_ours(package, edition.root)
-        print(f"Notebook {notebook} runs on your code. {_who_answers(edition, notebook)}")
+        told = f"Notebook {notebook} runs on your code. {_who_answers(edition, notebook)}"
+        print(textwrap.fill(told, WIDTH))  # or a browser breaks it, in the middle of a number
     _prepare_shell(edition, notebook)
 
 
@@ -72,12 +75,20 @@ def _assert_ours(package: str, root: Path) -> None:
 
 
 def _who_answers(edition: Edition, notebook: str) -> str:
-    """Which exercises of this notebook and of those before it are written, and which are not."""
-    tasks = [e for e in EXERCISES.values() if int(e.id.split(".")[0]) <= int(notebook)]
+    """Which exercises that this notebook uses are written, and which are not. Of a notebook that
+    the course does not know: which of those up to it."""
+    used = used_by(edition, notebook)
+    tasks = [
+        e
+        for e in EXERCISES.values()
+        if (e.id in used if used is not None else int(e.id.split(".")[0]) <= int(notebook))
+    ]
+    if not tasks:
+        return "It uses no exercise."
     started = [e.id for e in tasks if edition.is_started(e.file, e.id)]
     waiting = [e.id for e in tasks if e.id not in started]
     if not waiting:
-        return f"You have written every exercise up to here: {', '.join(started)}."
+        return f"You have written every exercise that it uses: {', '.join(started)}."
     them = "it" if len(waiting) == 1 else "them"
     mine = f"You have written {', '.join(started)}; for" if started else "For"
     return f"{mine} {', '.join(waiting)} the reference answers until you have written {them}."

@@ -9,8 +9,9 @@ from matplotlib.ticker import FuncFormatter
 
 from craft2.viz.style import GREY, SIZE_INCHES, Chart, colour_of, new_chart, short, style_axes
 
-_ROOM = 2.0  # times the usual rate: what is higher, such as catching up, is cut off
+_CUT, _WORDS, _TOP = 1.8, 2.2, 2.6  # times the usual rate: columns are cut off; words stand above
 _WIDE = 0.08  # of the picture: a gap in which its length can be written
+_LETTER = 0.011  # of the picture: a letter, about
 
 
 def rates_with_gaps(
@@ -35,27 +36,32 @@ def rates_with_gaps(
     for axes, (name, (seconds, values)) in zip(plots, rates.items(), strict=False):
         style_axes(axes, title if axes is first else "", "", name)
         usual = median([value for value in values if value > 0] or [1.0])
-        top = _ROOM * usual
-        axes.fill_between(seconds, values, step="post", color=colours[name], linewidth=0)
-        axes.set_ylim(0, top)
+        cut = [min(value, _CUT * usual) for value in values]
+        axes.fill_between(seconds, cut, step="post", color=colours[name], linewidth=0)
+        axes.set_ylim(0, _TOP * usual)
         axes.set_yticks([0, usual])
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(round(value, -2))))
-        if max(values, default=0.0) > top:
-            at = seconds[max(range(len(values)), key=lambda n: values[n])]
-            words = f" up to {short(round(max(values), -2))}/s: catching up"
-            axes.annotate(words, (at, top), va="top", fontsize=9, color=GREY,
-                          xytext=(6, -2), textcoords="offset points")  # fmt: skip
         start, length = (gaps or {}).get(name, (0.0, 0.0))
+        later = [(value, at) for at, value in zip(seconds, values, strict=True) if at >= start]
+        most, place = max(later, default=(0.0, 0.0))
+        words = [f"up to {short(round(most, -2))}/s: catching up"] if most > _CUT * usual else []
         if length > 0:
             axes.axvspan(start, start + length, color="#f0f0f0", zorder=0)
-            height = usual / 2 if length > _WIDE * last else 1.4 * usual  # else over the columns
-            axes.annotate(f"{length:.2f} s", (start + length / 2, height), ha="center",
+        if length > _WIDE * last:
+            axes.annotate(f"{length:.2f} s", (start + length / 2, usual / 2), ha="center",
                           va="center", fontsize=9, color="black")  # fmt: skip
-        for second, words in marks:
+        elif length > 0:
+            words, place = [f"{length:.2f} s", *words], start + length
+        caption = ", then ".join(words)
+        fits = place + len(caption) * _LETTER * last < last
+        if caption:
+            axes.annotate(caption, (place, _WORDS * usual), va="center", fontsize=9,
+                          color=GREY, ha="left" if fits else "right")  # fmt: skip
+        for second, said in marks:
             axes.axvline(second, color="#b00000", linewidth=1, linestyle=(0, (4, 3)))
             if axes is first:
-                axes.annotate(words, (second, top), va="top", ha="right", fontsize=9,
-                              color="#b00000", xytext=(-4, -2),
+                axes.annotate(said, (second, _WORDS * usual), va="center", ha="right", fontsize=9,
+                              color="#b00000", xytext=(-4, 0),
                               textcoords="offset points")  # fmt: skip
         if axes is not plots[-1]:
             axes.tick_params(labelbottom=False)

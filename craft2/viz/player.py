@@ -15,7 +15,7 @@ from craft2.viz.lanes import Lanes
 from craft2.viz.style import MANY_COLOURS
 
 _LANE, _LINES = 24, 76  # pixels, as in player.html
-_WORDS, _REST = 18, 132  # a line of words below, and everything else
+_WORDS, _REST = 18, 156  # a line of words below, and everything else
 _TALL_LANE, _BOARD = 46, 34  # a lane with arrows between it and the next; what it holds, below
 
 

@@ -28,8 +28,10 @@ def throughput_by_clients(
     rows: Any,
     title: str = "Throughput by number of clients",
     known: tuple[str, float] | None = None,
+    of: str = "messages",
 ) -> Chart:
-    """One line a backend: messages a second against the number of clients, on a log axis.
+    """One line a backend: messages a second against the number of clients, on a log axis. `of`:
+    what is counted, if not messages.
 
     A backend measured with several fsync policies has a line for each, in one colour: the first
     one solid, the others dashed and dotted.
@@ -45,7 +47,7 @@ def throughput_by_clients(
     for row in plain:
         line = row["backend"], row["fsync_policy"]
         rates[line][row["clients"]].append(row["messages_per_s"])
-    chart, axes = new_chart(title, "clients", "messages a second")
+    chart, axes = new_chart(title, "clients", f"{of} a second")
     colours = colour_of(policies)
     ends = []
     for (backend, policy), by_clients in rates.items():

@@ -230,7 +230,7 @@ class Replication(Elections):
         the term `append.prev_term` (`self.log.term_at(index)` is None where there is none). If not,
         return None and change nothing.
 
-        `self.log.put(prev_index, entries)` puts entries behind an index, and cuts off ours only
+        `self.log.put(prev_index, entries)` puts entries after an index, and cuts off ours only
         where they contradict. Both logs then agree up to the last of these entries: that index is
         the answer, for a heartbeat without entries `append.prev_index`.
 

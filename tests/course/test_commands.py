@@ -346,3 +346,7 @@ def test_show_folds_exercises(capsys):
     assert "% num_partitions" not in out
     assert "yours to write" in out
     assert folded("a\nb") == "a\nb"
+    mine, stub = "x = 1", 'return reference("0.1")(key)'
+    region = "# BEGIN SOLUTION\n{}\n# END SOLUTION"
+    assert folded(region.format(mine), "a.py") == "...  # (yours, in a.py)"
+    assert folded(region.format(stub), "a.py") == "...  # an exercise: yours to write"

@@ -60,9 +60,44 @@ def test_a_film_has_what_brokers_suffer_and_who_leads():
     assert list(found.lanes) == ["broker 1", "broker 2", "broker 3", "t-0"]
     assert [span.owner for span in found.lanes["broker 1"]] == ["runs", "cut off"]
     assert [span.owner for span in found.lanes["broker 3"]] == ["runs", "down", "runs"]
-    assert [span.words for span in found.lanes["t-0"]] == ["1 leads, epoch 1", "3 leads, epoch 2"]
+    assert [span.words for span in found.lanes["t-0"]] == [
+        "broker 1 leads, epoch 1",
+        "broker 3 leads, epoch 2",
+    ]
     assert min(span.start_s for spans in found.lanes.values() for span in spans) == found.begin_s
-    assert "logs agree is broken" in film(STORED).html
+    assert "broken: logs agree" in film(STORED).html
+
+
+def test_several_things_at_once_are_one_span_and_a_cut_ends_when_any_cut_is_mended():
+    run = msgspec.structs.replace(
+        STORED,
+        timeline=[
+            (1_000, "fault", "broker-1 and broker-2, group are cut off, for 500 ms"),
+            (1_200, "fault", "broker-1 is cut off from the other brokers, for 2000 ms"),
+            (1_300, "fault", "broker-2 reaches broker-3 no more, for 1000 ms"),
+            (1_400, "fault", "broker-1 is killed, and is back 300 ms later; broker-2 loses power, "
+             "and is back 50 ms later"),
+            (3_000, "controller", "nobody leads t-0 in epoch 3; 1 in sync"),
+        ],
+    )  # fmt: skip
+    found = lanes(run).lanes
+    assert [span[:4] for span in found["broker 1"] if span.owner != "runs"] == [
+        (1.0, 1.2, "cut off", "cut off from broker 2, group"),
+        (1.2, 1.4, "cut off", "cut off from broker 2, group; cut off from the other brokers"),
+        (1.4, 1.5, "down", "cut off from broker 2, group; cut off from the other brokers; down"),
+        (1.5, 1.7, "down", "down"),
+    ]
+    assert [span[:4] for span in found["broker 2"] if span.owner != "runs"] == [
+        (1.3, 1.4, "cut off", "does not reach broker 3"),
+        (1.4, 1.45, "down", "does not reach broker 3; down"),
+        (1.45, 1.5, "cut off", "does not reach broker 3"),
+    ]
+
+
+def test_faults_and_decisions_are_told_though_only_the_last_moments_are(capsys):
+    moments = [(1, "fault", "a"), (2, "broker 1", "b"), (3, "controller", "c"), (4, "reader", "d")]
+    tell(moments, most=1)
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["a", "c", "d"]
 
 
 def test_what_was_before_the_first_fault_is_cut_off():

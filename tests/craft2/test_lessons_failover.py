@@ -18,6 +18,7 @@ from craft2.apps.lessons.failover import (
     throughput,
 )
 from craft2.clock import ManualClock
+from craft2.viz import Mark, rates_with_gaps
 
 
 def sender(acks, answers):
@@ -36,6 +37,7 @@ def test_the_longest_gap_and_the_rates():
     one = sender("all", steady((1.0, 2.0)))
     start, length = one.longest_gap_s()
     assert (start, length) == pytest.approx((101.0, 1.0))
+    assert one.longest_gap_s(102.5)[1] == pytest.approx(0.01)  # it had ended by then
     seconds, values = rates([one], 0.5)["acks=all"]
     assert seconds == [0.0, 0.5, 1.0, 1.5, 2.0]
     assert values == [100, 100, 2, 0, 100]
@@ -47,6 +49,17 @@ def test_the_chart_has_a_plot_for_each_with_its_gap():
     assert [axes.get_ylabel() for axes in chart.axes] == ["acks=1", "acks=all"]
     words = [[text.get_text() for text in axes.texts] for axes in chart.axes]
     assert words == [["0.50 s", "kill -9"], ["1.00 s"]]
+
+
+def test_what_the_columns_leave_out_is_said_above_them():
+    seconds, values = [n / 10 for n in range(50)], [1_000.0] * 50
+    values[20:22], values[22] = [0.0, 0.0], 9_000.0
+    chart = rates_with_gaps({"all": (seconds, values)}, gaps={"all": (2.0, 0.2)})
+    [axes] = chart.axes
+    [words] = axes.texts
+    assert words.get_text() == "0.20 s, then up to 9k/s: catching up"
+    drawn = axes.collections[0].get_paths()[0].vertices[:, 1].max()
+    assert drawn < words.xy[1] < axes.get_ylim()[1]
 
 
 def status(leaders, isr=(1, 2, 3)):
@@ -69,9 +82,12 @@ def test_who_leads_is_drawn_as_lanes(monkeypatch):
     watch = Watch("x:1", clock)
     heard.wait(10)
     watch.stop()
+    watch.marks.append(Mark(0.5, "", "kill -9 of broker 1", fault=True))
+    assert watch.others_led_s("t", 1) == pytest.approx(2.5, abs=0.3)  # the third answer said so
     lanes = watch.lanes("t").lanes
     assert [span.owner for span in lanes["t-0"]] == ["broker 1", "broker 2", "nobody"]
     assert [span.owner for span in lanes["t-1"]] == ["broker 2"]
+    assert watch.lanes("u", "t").lanes == lanes
 
 
 def test_what_a_status_says_of_a_topic():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from craft2.apps.bench.scenarios import bench_in
 from craft2.apps.lessons.guarantees import (
@@ -83,11 +84,20 @@ def rows(tmp_path):
 
 def test_the_table_has_the_rate_of_the_crowd_and_the_wait_of_one(rows, capsys):
     print_table(rows, {"log": KILL, "log, synced": POWER})
-    first, second, third = (line.split("  ") for line in capsys.readouterr().out.splitlines())
+    top, *lines = capsys.readouterr().out.splitlines()
+    assert top.split("  ")[-1].strip() == "one client"
+    first, second, third = (line.split("  ") for line in lines)
     assert [word.strip() for word in first if word.strip()][-1] == ["p50 ms", "p99 ms"][1]
     assert re.findall(r"[\d.,]+$|kill -9\b", "  ".join(second)) == ["kill -9", "9.90"]
     assert "  ".join(third).split()[-4:] == ["250", "0.25", "5.00", "9.90"]
     assert (alone(rows, "log").clients, crowd(rows, "log").clients) == (1, CLIENTS)
+
+
+def test_a_rate_is_compared_within_one_place_only(rows, capsys):
+    elsewhere = [replace(row, backend="file a message") for row in rows[:2]]
+    print_table([*elsewhere, *rows], {"file a message": KILL, "log": KILL, "log, synced": POWER})
+    ratios = [line[77:86].strip() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert ratios == ["", "", "0.25"]
 
 
 def test_the_chart_has_a_line_a_way_coloured_by_what_it_survives(rows):

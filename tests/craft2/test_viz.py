@@ -44,7 +44,8 @@ def labels(chart):
 
 
 def test_throughput_draws_a_line_a_backend_labelled_at_its_end():
-    chart = throughput_by_clients(rows())
+    chart = throughput_by_clients(rows(), of="requests")
+    assert chart.axes[0].get_ylabel() == "requests a second"
     assert lines(chart)[0] == ([1, 4, 16, 64], [1000, 4000, 16000, 64000])
     assert labels(chart) == ["file queue", "log"]
     axes = chart.axes[0]

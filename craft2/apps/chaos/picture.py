@@ -90,6 +90,8 @@ def _draw_rates(axes: Axes, timeline: Timeline) -> None:
         ("acknowledged", timeline.acknowledged, COLOURS[0]),
     )
     for name, counts, colour in lines:
+        if not any(counts[second] for second in seconds):
+            continue  # in a run of seconds the group begins to read when all is over
         axes.plot(
             [second + 0.5 for second in seconds],
             [counts[second] for second in seconds],
@@ -99,4 +101,5 @@ def _draw_rates(axes: Axes, timeline: Timeline) -> None:
         )
     most = max((counts[second] for _, counts, _ in lines for second in seconds), default=0)
     axes.set_ylim(top=1.3 * max(1, most))  # the legend has a place above all of it
-    axes.legend(frameon=False, fontsize=9, labelcolor=GREY, loc="upper right", ncols=2)
+    if axes.lines:
+        axes.legend(frameon=False, fontsize=9, labelcolor=GREY, loc="upper right", ncols=2)

@@ -28,7 +28,7 @@ def figures(outcome: Outcome) -> dict[str, str]:
         "acknowledged": f"{counts['acknowledged']:,}",
         "failed": f"{len(outcome.failed):,}",
         "without an answer": f"{counts['unknown'] - len(outcome.failed):,}",
-        "read": f"{counts['polled']:,}",
+        "read by the group and a last reader": f"{counts['polled']:,}",
         "duplicates in the logs": f"{counts['duplicates']:,}",
         "anomalies": ", ".join(sorted(anomalies)) or "none",
         "longest without an acknowledgement": _gap(timeline.longest_gap()),

@@ -122,7 +122,8 @@ def run(plan: Plan, clock: Clock, say: Say) -> Outcome:
         chance = random.Random(plan.seed)
         make = partial(make_topic, brokers, TOPIC, plan.partitions, timeline)
         world = World(brokers, links, disks, watcher, clients, timeline, chance, make)
-        for words in (*outcome.where, *(f"left out: {n}, {why}" for n, why in left_out.items())):
+        where = outcome.where if plan.root else []  # else there was no choice
+        for words in (*where, *(f"left out: {n}, {why}" for n, why in left_out.items())):
             say(words)
         try:
             make()
@@ -160,6 +161,7 @@ def _strike(world: World, outcome: Outcome, names: Sequence[str], seconds: float
             raise NotWell(f"after {_PATIENCE_S:.0f} s not all partitions take messages")
         timeline.clock.wait(never, 0.1)
     wait(_CALM_S)
+    began = timeline.now()  # so that one fault strikes, however long the beginning took
     while names and timeline.now() - began < seconds:
         name = next(deck)
         with FAULTS[name][1](world) as words:

@@ -54,10 +54,12 @@ def compare_modes(
     requests: int = REQUESTS,
     metrics: int = 10,
     bootstrap: str | None = None,
+    best_of: int = 1,
 ) -> list[Run]:
     """A run for each number of clients and each mode, in this order.
 
-    requests: of each client. metrics: of each request. bootstrap: see `a_broker`.
+    requests: of each client. metrics: of each request. bootstrap: see `a_broker`. best_of: how many
+    loads a run has, one after the other; the fastest is kept, and all are audited.
     """
     runs = []
     with contextlib.ExitStack() as stack:
@@ -65,12 +67,18 @@ def compare_modes(
             bootstrap = stack.enter_context(a_broker(bootstrap))
         for count in clients:  # the modes in turn: they share the machine's good and bad minutes
             for mode in modes:
-                runs.append(_run(bench, mode, bootstrap, count, requests, metrics))
+                runs.append(_run(bench, mode, bootstrap, count, requests, metrics, best_of))
     return runs
 
 
 def _run(
-    bench: Bench, mode: QueueMode, bootstrap: str | None, clients: int, requests: int, metrics: int
+    bench: Bench,
+    mode: QueueMode,
+    bootstrap: str | None,
+    clients: int,
+    requests: int,
+    metrics: int,
+    best_of: int,
 ) -> Run:
     topic = f"loadtest-{uuid.uuid4().hex[:8]}"
     if mode is QueueMode.KAFKA:
@@ -92,9 +100,19 @@ def _run(
         first = run_load(service.address, clients=clients, requests=1, prefix="first")
         if not first.acknowledged:
             raise LoadFailed(f"mode {mode.value} stores nothing: {first.first_error}", "see there")
-        outcome = run_load(
-            service.address, clients=clients, requests=requests, metrics=metrics, told=told
-        )
+        outcomes = [
+            run_load(
+                service.address,
+                clients=clients,
+                requests=requests,
+                metrics=metrics,
+                told=told,
+                prefix=f"take-{take}",
+            )
+            for take in range(best_of)
+        ]
+    outcome = max(outcomes, key=lambda one: len(one.latencies_ms) / one.seconds)
+    acknowledged = first.acknowledged.union(*(one.acknowledged for one in outcomes))
     row = bench.add(
         outcome.load(),
         phase=_PHASES[mode],
@@ -106,4 +124,4 @@ def _run(
         fsync_policy=_FSYNCS[mode],
         notes=f"{metrics} metrics a request",
     )
-    return Run(row, audit(first.acknowledged | outcome.acknowledged, stored_batches(opened())))
+    return Run(row, audit(acknowledged, stored_batches(opened())))

@@ -29,13 +29,15 @@ SEEDS = 60  # each planted bug shows within so many, or nearly
 Moment = tuple[int, str, str]  # ms, who, what
 
 _LEADS = re.compile(r"(?:broker (\d) leads|nobody leads) (\S+) in epoch (\d+); (.*) in sync")
-_SUFFERS = (
-    (re.compile(r"broker-(\d) (?:is killed|loses power), and is back (\d+) ms later"), "down"),
-    (re.compile(r"broker-(\d) (?:and|reaches) .* for (\d+) ms"), "cut off"),
-    (re.compile(r"broker-(\d) is cut off from the other brokers, for (\d+) ms"), "cut off"),
-    (re.compile(r"broker-(\d) stands still for (\d+) ms"), "stands still"),
+_DOWN, _CUT, _STILL, _RUNS = "down", "cut off", "stands still", "runs"
+_SUFFERS = (  # what is told of it, and what it is in the picture, in short and in full
+    (re.compile(r"broker-(\d) (?:is killed|loses power)(), and is back (\d+) ms"), _DOWN, _DOWN),
+    (re.compile(r"broker-(\d) and ([^;]*) are cut off, for (\d+) ms"), _CUT, "cut off from "),
+    (re.compile(r"broker-(\d) is cut off from ([^;]*), for (\d+) ms"), _CUT, "cut off from "),
+    (re.compile(r"broker-(\d) reaches ([^;]*) no more, for (\d+) ms"), _CUT, "does not reach "),
+    (re.compile(r"broker-(\d) stands still() for (\d+) ms"), _STILL, _STILL),
 )
-_RUNS = "runs"
+_ALWAYS_TOLD = ("fault", "controller")
 
 
 class NothingBroke(Craft2Error):
@@ -70,8 +72,12 @@ def judge(*operations: Operation) -> Report:
 
 
 def tell(moments: Iterable[Moment], *, numbered: bool = False, most: int = 100) -> None:
-    """Print moments, a line each: the last `most` of them."""
-    for number, (ms, who, what) in list(enumerate(moments, 1))[-most:]:
+    """Print moments, a line each: the last `most` of them, and of those before them all faults and
+    what the controller decided."""
+    told = list(enumerate(moments, 1))
+    for number, (ms, who, what) in told:
+        if number <= len(told) - most and who not in _ALWAYS_TOLD:
+            continue
         head = f"{f'{number:>3}. ' if numbered else ''}{ms:>6,} ms  {who:11} "
         print(textwrap.fill(head + what.rstrip(","), 98, subsequent_indent=" " * len(head)))
 
@@ -117,7 +123,7 @@ def _told(
 def lanes(run: ClusterRun) -> Lanes:
     """A lane a broker, with what it suffers, and a lane a partition, with who leads it."""
     end_s = run.timeline[-1][0] / 1_000
-    suffered: dict[str, list[Span]] = {f"broker {number}": [] for number in BROKERS}
+    suffered = {f"broker {number}": _suffered(run, number, end_s) for number in BROKERS}
     led: dict[str, list[tuple[float, str, str]]] = {
         f"{TOPIC}-{number}": [] for number in range(PARTITIONS)
     }
@@ -127,15 +133,10 @@ def lanes(run: ClusterRun) -> Lanes:
         if who in ("fault", "broken"):
             label = "fault" if who == "fault" else run.rule or ""
             marks.append(Mark(now_s, label, what, fault=True))
-        if who == "fault":
-            for pattern, words in _SUFFERS:
-                for number, for_ms in pattern.findall(what):
-                    until_s = min(end_s, now_s + int(for_ms) / 1_000)
-                    suffered[f"broker {number}"].append(Span(now_s, until_s, words, words))
         found = _LEADS.search(what) if who == "controller" else None
         if found is not None and found[2] in led:
             owner = f"broker {found[1]}" if found[1] else "nobody"
-            led[found[2]].append((now_s, owner, f"{found[1] or 'nobody'} leads, epoch {found[3]}"))
+            led[found[2]].append((now_s, owner, f"{owner} leads, epoch {found[3]}"))
             marks.append(Mark(now_s, found[3], f"{found[2]}: {what}"))
     faults_s = [mark.second for mark in marks if mark.label == "fault"]
     begin_s = max(0.0, min(faults_s, default=0.0) - 0.2)
@@ -149,9 +150,45 @@ def lanes(run: ClusterRun) -> Lanes:
             for (begun, owner, words), end in zip(changes, ends, strict=True)
             if end > begin_s
         ]
-    order = (*(f"broker {number}" for number in BROKERS), "down", "cut off", "stands still")
+    order = (*(f"broker {number}" for number in BROKERS), _DOWN, _CUT, _STILL)
     marks = [mark for mark in marks if mark.second >= begin_s]
     return Lanes(drawn, marks, end_s, grey={_RUNS, "nobody"}, begin_s=begin_s, order=order)
+
+
+def _suffered(run: ClusterRun, number: int, end_s: float) -> list[Span]:
+    """What a broker suffers, in spans that do not overlap: of several things at once the last one
+    gives the colour, and the words name all."""
+    found: list[Span] = []
+    heals_s: list[float] = []  # each mends all cuts there are
+    for ms, who, what in run.timeline:
+        for pattern, short, words in _SUFFERS if who == "fault" else ():
+            for whose, rest, for_ms in pattern.findall(what):
+                until_s = (ms + int(for_ms)) / 1_000
+                if short == _CUT:
+                    heals_s.append(until_s)
+                if whose == str(number):
+                    found.append(Span(ms / 1_000, until_s, short, words + _names(rest)))
+    for place, span in enumerate(found):
+        if span.owner == _CUT:
+            mended_s = min(second for second in heals_s if second > span.start_s)
+            found[place] = span._replace(end_s=mended_s)
+    edges = sorted({min(end_s, edge) for span in found for edge in (span.start_s, span.end_s)})
+    spans: list[Span] = []
+    for start, end in pairwise(edges):
+        there = [span for span in found if span.start_s <= start < span.end_s]
+        if not there:
+            continue
+        words = "; ".join(dict.fromkeys(span.words for span in there))
+        if spans and spans[-1][1:4] == (start, there[-1].owner, words):
+            spans[-1] = spans[-1]._replace(end_s=end)
+        else:
+            spans.append(Span(start, end, there[-1].owner, words))
+    return spans
+
+
+def _names(hosts: str) -> str:
+    """broker-2, group -> broker 2, group."""
+    return re.sub(r"\b(broker|producer|reader)-(\d)", r"\1 \2", hosts)
 
 
 def _between(spans: list[Span], begin_s: float, end_s: float) -> list[Span]:
@@ -163,7 +200,7 @@ def _between(spans: list[Span], begin_s: float, end_s: float) -> list[Span]:
 
 def film(run: ClusterRun, at_s: float | None = None) -> Player:
     """The film of a run; it opens at its end, or at `at_s`."""
-    title = f"{run.rule} is broken" if run.is_broken else f"seed {run.seed} breaks no rule"
+    title = f"broken: {run.rule}" if run.is_broken else f"seed {run.seed} breaks no rule"
     return player(lanes(run), title, "epoch", at_s=at_s)
 
 

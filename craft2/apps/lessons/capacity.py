@@ -39,7 +39,8 @@ class Load:
             "network in": network_in / machine.network_mb_per_s,
             "network out": network_out / machine.network_mb_per_s,
         }
-        brokers = {name: math.ceil(value) for name, value in needs.items()}
+        # 54.000000000000014 brokers are 54: floats carry some fifteen digits
+        brokers = {name: math.ceil(round(value, 9)) for name, value in needs.items()}
         least = max(*brokers.values(), self.replication)
         return Plan(mb_per_s, stored_tb, on_disk_tb, network_in, network_out, brokers, least)
 

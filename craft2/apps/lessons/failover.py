@@ -116,10 +116,11 @@ class Sender:
         twice = sum(count > 1 for count in found.values())
         return Outcome(self.sent, len(self.answers), self.failed, lost, twice)
 
-    def longest_gap_s(self) -> tuple[float, float]:
-        """When the longest time without an answer began, and how long it was, in seconds."""
+    def longest_gap_s(self, until_s: float = 0.0) -> tuple[float, float]:
+        """When the longest time without an answer began, and how long it was, in seconds. Of those
+        that lasted until `until_s` at least, by `clock_s`: what came before is another story."""
         seconds = sorted(second for _, second in self.answers)
-        gaps = [(b - a, a) for a, b in pairwise(seconds)]
+        gaps = [(b - a, a) for a, b in pairwise(seconds) if b >= until_s]
         length, start = max(gaps, default=(0.0, 0.0))
         return start, length
 
@@ -153,11 +154,12 @@ def rates(senders: Sequence[Sender], step_s: float = 0.1) -> dict[str, Line]:
 
 
 def throughput(senders: Sequence[Sender], title: str, at_s: float, words: str) -> Chart:
-    """A plot a sender, with its longest gap. at_s: when something was done, by `Sender.clock_s`."""
+    """A plot a sender, with its longest gap that ends after `at_s`: there, by `Sender.clock_s`,
+    something was done."""
     zero = min(one.began_s for one in senders)
     gaps = {}
     for one in senders:
-        start, length = one.longest_gap_s()
+        start, length = one.longest_gap_s(at_s)
         gaps[f"acks={one.acks}"] = start - zero, length
     return rates_with_gaps(rates(senders), title, gaps, [(at_s - zero, words)])
 
@@ -209,15 +211,27 @@ class Watch:
         self._ending.set()
         self._thread.join()
 
-    def lanes(self, topic: str) -> Lanes:
-        """A lane a partition of this topic, coloured by who leads it."""
+    def others_led_s(self, topic: str, leader: int) -> float:
+        """How many seconds after the last mark somebody else than `leader` led partition 0 of this
+        topic. Raises NothingComesError."""
+        marked_s = self.marks[-1].second
+
+        def led() -> list[float]:
+            later = [(second, now) for second, now in self.seen if second >= marked_s]
+            return [s - marked_s for s, now in later if leader_of(now, topic) not in (leader, -1)]
+
+        _wait(lambda: bool(led()), f"another leader of {topic}", self._clock)
+        return led()[0]
+
+    def lanes(self, *topics: str) -> Lanes:
+        """A lane a partition of these topics, coloured by who leads it."""
         lanes: dict[str, list[Span]] = {}
         ends = [*(second for second, _ in self.seen[1:]), self.now_s]
         for (second, status), end in zip(self.seen, ends, strict=True):
             for one in status.partitions:
-                if one.topic == topic:
+                if one.topic in topics:
                     owner = f"broker {one.leader}" if one.leader >= 0 else "nobody"
-                    spans = lanes.setdefault(f"{topic}-{one.partition}", [])
+                    spans = lanes.setdefault(f"{one.topic}-{one.partition}", [])
                     if spans and spans[-1].owner == owner:
                         spans[-1] = spans[-1]._replace(end_s=end)
                     else:
@@ -229,7 +243,8 @@ class Watch:
     def _ask(self) -> None:
         while not self._ending.is_set():
             with suppress(OSError, Craft2Error):  # nobody answers at the moment
-                self.seen.append((self.now_s, read_status(self._bootstrap)))
+                status = read_status(self._bootstrap)
+                self.seen.append((self.now_s, status))
             self._clock.wait(self._ending, _WATCH_S)
 
 

@@ -37,4 +37,4 @@ def failed_seed() -> Player:
     story = replay(trace)
     for line in story.telling():
         print(line)
-    return player(story.lanes(), f"{trace.rule} is broken", "", at_s=story.now_ms / 1000)
+    return player(story.lanes(), f"broken: {trace.rule}", "", at_s=story.now_ms / 1000)

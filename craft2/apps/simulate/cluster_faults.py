@@ -83,7 +83,7 @@ def _midway(stage: Stage, chance: random.Random) -> str | None:
         return None
     machine.crash_after(steps)
     stage.timeline.after(chance.randint(50, down_ms), stage.boot, name)
-    return f"{name} will lose power before its disk's next step but {steps}"
+    return f"{name} will lose power at {_nth_step(steps + 1)}"
 
 
 def _relapse(stage: Stage, chance: random.Random) -> str | None:
@@ -101,7 +101,7 @@ def _relapse(stage: Stage, chance: random.Random) -> str | None:
             stage.timeline.after(20, back, left - 1)
 
     stage.timeline.after(40, back, 50)
-    return f"{name} will lose power before its disk's next step but {steps}, and be back at once"
+    return f"{name} will lose power at {_nth_step(steps + 1)}, and be back at once"
 
 
 def _heal_later(stage: Stage, chance: random.Random, least_ms: int, most_ms: int) -> int:
@@ -160,6 +160,12 @@ def _shutdown(stage: Stage, chance: random.Random) -> str | None:
 def _election(stage: Stage, chance: random.Random) -> str:
     stage.elect()
     return "somebody asks for the preferred leaders"
+
+
+def _nth_step(number: int) -> str:
+    teens = 11 <= number % 100 <= 13
+    ending = "th" if teens else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"its disk's {number}{ending} write or sync from now"
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -29,13 +29,13 @@ def words_of(message: AnyMessage) -> str:
             would = "would" if message.pre else "do"
             return f"yes, I {would}" if message.granted else f"no (I am in term {message.term})"
         case Append():
-            behind = f"entry {message.prev_index} of term {message.prev_term}"
+            after = f"entry {message.prev_index} of term {message.prev_term}"
             until = f"committed up to {message.commit}"
             if not message.entries:
                 return f"I lead term {message.term}; {until}"
             first, last_index = message.entries[0].index, message.entries[-1].index
             which = f"{first}" if first == last_index else f"{first} to {last_index}"
-            return f"behind {behind} comes {which}; {until}"
+            return f"after {after} comes {which}; {until}"
         case Appended():
             if message.ok:
                 return f"I have all up to {message.index}"

@@ -107,8 +107,9 @@ EXERCISE = Exercise(
         "of self.members.voters, sorted; the number at [-self.members.majority]. Then the two "
         "conditions: it is higher than before, and the entry there is of our own term.",
         "reached = sorted(self.log.stable if voter == self.id else self.peers[voter].match for "
-        "voter in self.members.voters); index = reached[-self.members.majority]; if index > "
-        "self.log.committed and self.log.term_at(index) == self.term: self.log.committed = index.",
+        "voter in self.members.voters); index = reached[-self.members.majority]. It becomes "
+        "self.log.committed if it is higher, and if self.log.term_at(index) is right: is that "
+        "self.term, any earlier term as well, or the term of the last entry? Figure 8 decides.",
     ),
     check=check,
     explanation=(

@@ -34,7 +34,7 @@ class _Case(NamedTuple):
 
 
 CASES = (
-    _Case("entries behind our last one", (1, 1), (2, 1), (2, 2), 0, 4, (1, 1, 2, 2), 0),
+    _Case("entries after our last one", (1, 1), (2, 1), (2, 2), 0, 4, (1, 1, 2, 2), 0),
     _Case("the very first entries", (), (0, 0), (1, 1), 1, 2, (1, 1), 1),
     _Case("we lack the entry before them", (1, 1), (3, 1), (2,), 0, None, (1, 1), 0),
     _Case("the entry before them is of another term", (1, 1, 1), (3, 2), (2,), 0, None,
@@ -133,18 +133,19 @@ EXERCISE = Exercise(
     file="phase3_raft/raft/replication.py",
     hints=(
         "Four lines: does it fit; put; how far both agree; how far that is committed. What do you "
-        "know about the entries of ours that lie behind the last one of the message?",
+        "know about the entries of ours that come after the last one of the message?",
         "Return None if log.term_at(append.prev_index) is not append.prev_term. Else log.put, and "
         "the index is append.prev_index + len(append.entries). The commit index may rise to "
         "append.commit, not beyond that index, and must not fall.",
         "if log.term_at(append.prev_index) != append.prev_term: return None; log.put("
-        "append.prev_index, append.entries); index = append.prev_index + len(append.entries); "
-        "log.committed = max(log.committed, min(append.commit, index)); return index.",
+        "append.prev_index, append.entries); index = append.prev_index + len(append.entries). "
+        "Before you return index, log.committed is set from itself, append.commit and index: "
+        "which of the three is a lower limit, and which two are upper ones?",
     ),
     check=check,
     explanation=(
         "This is the induction step of log matching: if the entry before fits, everything up to "
-        "there is equal, so everything up to the last new entry is. What we may have behind it is "
+        "there is equal, so everything up to the last new entry is. What we may have after it is "
         "no proof of anything: it may come from a leader that nobody followed. So the commit index "
         "stops at what the message has shown, and a message that says less than we have cuts "
         "nothing off: it may only be late."

@@ -100,9 +100,9 @@ EXERCISE = Exercise(
         "as ours? Python compares pairs as the paper compares logs.",
         "Free: self.voted_for is None or ask.sender; or ask.pre, and ask.term is later than "
         "self.term. Logs: compare (last_term, last_index) of both; equal is far enough.",
-        "free = self.voted_for in (None, ask.sender) or (ask.pre and ask.term > self.term); "
-        "return free and (ask.last_term, ask.last_index) >= (self.log.last_term, "
-        "self.log.last_index).",
+        "free = self.voted_for in (None, ask.sender) or (ask.pre and ask.term > self.term). And "
+        "(ask.last_term, ask.last_index) is compared with the same pair of self.log: with > or "
+        "with >=? Think of three servers with equal logs.",
     ),
     check=check,
     explanation=(
@@ -110,7 +110,7 @@ EXERCISE = Exercise(
         "The comparison makes a leader without a committed entry impossible: a majority has that "
         "entry, one of them must vote for the winner, and it refuses whoever is behind it. The "
         "last term comes before the length, since a server that was alone for long may have many "
-        "entries that nobody wanted. And the vote is on disk before the answer leaves (see Ready): "
+        "entries that nobody wanted. And the vote is on disk before the answer leaves: "
         "a server that forgot it in a crash would vote twice."
     ),
     wrong={

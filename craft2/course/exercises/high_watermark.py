@@ -180,8 +180,10 @@ EXERCISE = Exercise(
         "will. Whose ends must not be passed in either case?",
         "Follow: return what is known. Lead: the smallest of `end` and the ends of everybody in "
         "isr or proposed, but for ourselves. Kept in self._high_watermark if it is higher.",
-        "counted = {*self.isr, *self.proposed} - {self.me}; ends = [self.followers[who].end for "
-        "who in counted]; self._high_watermark = max(self._high_watermark, min([end, *ends])).",
+        "if self.me not in self.isr: return self._high_watermark. Else `counted` is made of the "
+        "sets of self.isr, self.proposed and self.me: where with |, where with -? From `end`, "
+        "self.followers[who].end of those counted and what was known before comes the answer, "
+        "which is kept and returned: one of these is a max, and the rest a min.",
     ),
     check=check,
     explanation=(

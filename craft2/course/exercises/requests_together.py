@@ -181,9 +181,9 @@ EXERCISE = Exercise(
         "Append data to self._pieces and its length to self._have. If that is less than 4, or "
         "than self._wanted() (the size of the first frame, with its 4 bytes), return []. Else "
         "join the pieces, and cut frames off in a loop: self._size_of(the first four bytes).",
-        "After joining: while 4 bytes are left at start: end = start + 4 + self._size_of("
-        "data[start : start + 4]); break if end > len(data); frames.append(data[start + 4 : end]); "
-        "start = end. Then self._pieces = [data[start:]], self._have = len(data) - start.",
+        "After joining, while 4 bytes are left at start: end = start + 4 + self._size_of("
+        "data[start : start + 4]); if end is behind the data, stop; else take the frame, and go on "
+        "at end. What has to be in self._pieces and self._have when the loop is over?",
     ),
     check=check,
     explanation=(

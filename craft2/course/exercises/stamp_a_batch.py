@@ -111,12 +111,12 @@ EXERCISE = Exercise(
     hints=(
         "Two fields always, three more only if append_time_ms says so. Every position counts from "
         "`at`. Of the attributes only one bit may change: they also hold the codec.",
-        "_INT64.pack_into(data, at, offset), _INT32.pack_into(data, at + 12, epoch). With a time "
-        "of 0 or more: it goes to at + 35; the bit is in the second byte of the attributes, at "
-        "+ 22, set with |=; last the checksum of data[at + 21 : at + size], to at + 17.",
-        "The first two lines as said; then, if append_time_ms >= 0: _INT64.pack_into(data, at + "
-        "35, append_time_ms); data[at + 22] |= _APPEND_TIME; _UINT32.pack_into(data, at + 17, "
-        "crc32c(data[at + 21 : at + size])).",
+        "In a batch the base offset is at 0, the leader epoch at 12, the CRC at 17, the attributes "
+        "at 21 and 22, the max timestamp at 35. The bit is in the second byte of the attributes. "
+        "The checksum covers some of what you write: what has to be there before it is taken?",
+        "_INT64.pack_into(data, at, offset) is the first line, and the one for the epoch is like "
+        "it. With a time of 0 or more three lines follow: the time; the bit, with |=; and crc32c("
+        "data[at + 21 : at + size]), packed to at + 17. In which order?",
     ),
     check=check,
     explanation=(

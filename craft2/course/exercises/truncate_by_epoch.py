@@ -112,12 +112,13 @@ EXERCISE = Exercise(
     file="phase3_raft/replication/truncation.py",
     hints=(
         "The leader names an epoch that it has, and where that ends there. Up to where could both "
-        "logs have the same records of epochs up to this one? Behind which two offsets surely not?",
-        "Behind the leader's end of that epoch, and behind where it (or the latest before it) ends "
+        "logs have the same records of epochs up to this one? After which two offsets surely not?",
+        "After the leader's end of that epoch, and after where it (or the latest before it) ends "
         "in the follower's own log, end_of(epoch). The smaller of the two. And where one side has "
         "no such epoch at all, nothing can be kept.",
-        "epoch, end = diverging; ours, our_end = end_of(epoch); if epoch < 0 or ours < 0: return "
-        "0; return min(end, our_end).",
+        "epoch, end = diverging; ours, our_end = end_of(epoch). If one of the two has no such "
+        "epoch, the answer is 0. Else it is one of the two ends: which, if nothing may be kept "
+        "that the leader might not have, and nothing that is of another epoch in our own log?",
     ),
     check=check,
     explanation=(
