@@ -153,7 +153,7 @@ def test_a_check_has_ten_seconds_of_work(share, stopped_at, monkeypatch):
         ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
         ("raise SystemExit", "SystemExit"),
         ("return partition_for(key, num_partitions)", "RecursionError"),
-        ("import sys\nsys.stdin.read()\nreturn 0", "0"),
+        ("import sys\nsys.stdin.read()\nreturn 0", "it waited for `sys.stdin.read()`"),
     ],
 )
 def test_a_crash_becomes_a_message(body, got):
