@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-m", "pytest", "-m", "not prove"]
 # One process more than two cores: Spark or a disk is what many tests wait for.
-PARALLEL = ["-q", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+PARALLEL = ["-q", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=12"]
 LONGEST_FIRST = ["tests/phase1/test_log_crashes.py", "tests/craft2", "tests"]
 BROWSER = "tests/browser"  # by itself: a page's patience is its own, and not ours to set
 NBVAL = ["-p", "craft2.course.pytest_plugin", "--nbval", "--nbval-current-env"]

@@ -96,8 +96,8 @@ def up(
     ) as running:
         for number, address in running.addresses.items():
             print(f"broker {number} pid {running.pids[number]} {address}")
-        print(f"what the brokers say is in {data_dir / 'broker-N' / LOG_FILE}")
-        print("ready", flush=True)
+        print("ready")
+        print(f"what the brokers say is in {data_dir / 'broker-N' / LOG_FILE}", flush=True)
         while not ending.wait(_LOOK_S) and running.pids:
             for number, ended in running.ended().items():
                 said = ended.said.splitlines() if ended.status > 0 else []

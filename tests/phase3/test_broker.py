@@ -280,7 +280,7 @@ def test_a_killed_broker_has_what_it_acknowledged(tmp_path):
 
 
 def test_a_directory_in_use_is_told_in_one_line(tmp_path):
-    with LocalBroker(tmp_path), pytest.raises(NotStarted, match="already open"):
+    with LocalBroker(tmp_path), pytest.raises(NotStarted, match="is in use by process"):
         LocalBroker(tmp_path)
 
 

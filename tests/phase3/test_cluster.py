@@ -237,19 +237,25 @@ def test_the_command_runs_a_cluster_says_how_it_is_and_ends_all_of_it(tmp_path):
         stdout=subprocess.PIPE,
         text=True,
     ) as running:
-        said = [running.stdout.readline().split() for _ in range(4)]
-        assert [words[:2] for words in said[:3]] == [["broker", str(n)] for n in (1, 2, 3)]
-        assert said[3] == ["ready"]
-        pids, addresses = [int(words[3]) for words in said[:3]], [words[4] for words in said[:3]]
-        producer = Producer({"bootstrap.servers": addresses[0]})
-        producer.produce("made", b"x")
-        assert producer.flush(SOON) == 0
-        asked = [*command, "status", "--bootstrap", addresses[2]]
-        told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-        assert "(controller)" in told
-        assert re.search(r"made +│ 0 +│ [123] +│", told)
-        running.send_signal(signal.SIGINT)
-        assert running.wait(SOON) == 0
+        try:
+            said = [running.stdout.readline().split() for _ in range(4)]
+            assert [words[:2] for words in said[:3]] == [["broker", str(n)] for n in (1, 2, 3)]
+            assert said[3] == ["ready"]
+            pids, addresses = (
+                [int(words[3]) for words in said[:3]],
+                [words[4] for words in said[:3]],
+            )
+            producer = Producer({"bootstrap.servers": addresses[0]})
+            producer.produce("made", b"x")
+            assert producer.flush(SOON) == 0
+            asked = [*command, "status", "--bootstrap", addresses[2]]
+            told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+            assert "(controller)" in told
+            assert re.search(r"made +│ 0 +│ [123] +│", told)
+            running.send_signal(signal.SIGINT)
+            assert running.wait(SOON) == 0
+        finally:
+            running.kill()  # its brokers end with it
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
 
 

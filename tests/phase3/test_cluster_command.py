@@ -32,12 +32,15 @@ def craft2(*words):
 
 
 class Running:
-    """A command that goes on, after it has said `ready`. said: the lines before that."""
+    """A command that goes on, after it has said `ready`. said: the lines before that, and the one
+    behind it that `up` has."""
 
-    def __init__(self, process):
+    def __init__(self, process, *, has_more):
         self.process, self.said = process, []
         while (line := self.line()) != "ready":
             self.said.append(line)
+        if has_more:
+            self.said.append(self.line())
 
     def line(self):
         line = self.process.stdout.readline()
@@ -64,7 +67,7 @@ def going_on(*words):
     command = [sys.executable, "-P", "-m", "craft2.apps.cli", "cluster", *map(str, words)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield Running(process)
+            yield Running(process, has_more=words[0] == "up")
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)

@@ -122,7 +122,7 @@ def run(plan: Plan, clock: Clock, say: Say) -> Outcome:
         chance = random.Random(plan.seed)
         make = partial(make_topic, brokers, TOPIC, plan.partitions, timeline)
         world = World(brokers, links, disks, watcher, clients, timeline, chance, make)
-        where = outcome.where if plan.root else []  # else there was no choice
+        where = outcome.where if plan.root else []  # without root there is nothing to tell
         for words in (*where, *(f"left out: {n}, {why}" for n, why in left_out.items())):
             say(words)
         try:
