@@ -188,6 +188,9 @@ class FileSlice:
     position: int
     size: int
 
+    def __len__(self) -> int:
+        return self.size
+
     def read(self) -> bytes:
         return self.file.read_at(self.position, self.size)
 

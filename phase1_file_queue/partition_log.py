@@ -158,7 +158,17 @@ class PartitionLog:
 
         Raises BadBatch, RecordTooLarge, DiskError (then nothing was appended), LogFailed.
         """
-        wanted = check_new(batch, self.config.max_message_bytes, epoch, append_time_ms)
+        return self.append_checked(self.check(batch, epoch, append_time_ms))
+
+    def check(self, batch: Buffer, epoch: int, append_time_ms: int = -1) -> NewBatches:
+        """What `append_as_leader` looks at before it looks at the log, for `append_checked`.
+
+        Raises BatchTooShort, CorruptBatch, BadBatch, RecordTooLarge.
+        """
+        return check_new(batch, self.config.max_message_bytes, epoch, append_time_ms)
+
+    def append_checked(self, wanted: NewBatches) -> AppendResult:
+        """The rest of it. Raises LogError, DiskError (then nothing was appended)."""
         with self._mutex, self._appending() as state:
             refused = self._refused(state, wanted)
             if isinstance(refused, Exception):
@@ -172,7 +182,7 @@ class PartitionLog:
     def append_durably(self, batch: Buffer, epoch: int = 0) -> AppendResult:
         """`append_as_leader`, as safe as the flush policy says; threads share writes and syncs."""
         if self.config.flush_policy == "batch":
-            return self._commit.submit(check_new(batch, self.config.max_message_bytes, epoch))
+            return self._commit.submit(self.check(batch, epoch))
         result = self.append_as_leader(batch, epoch)
         if self._flusher is not None:
             self._flusher.note()

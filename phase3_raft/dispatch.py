@@ -186,7 +186,7 @@ class Dispatch:
         return reply
 
     def _observe(self, api: Api, began: float, received: int, reply: Reply) -> None:
-        sent = sum(map(_size, reply)) if reply is not None else 0
+        sent = sum(map(len, reply)) if reply is not None else 0
         self.meters[api.name].observe(self._now() - began, received=received, sent=sent)
 
     async def _slowly(self, api: Api, header: Header, frame: bytes, host: str) -> Reply:
@@ -269,7 +269,7 @@ class Dispatch:
         if not isinstance(body, list):
             body = [schemas.encode(api.name, header.version, body)]
         flexible = schemas.is_flexible(api.name, header.version) and api.key != API_VERSIONS
-        return [reply_head(header.correlation_id, sum(map(_size, body)), flexible=flexible), *body]
+        return [reply_head(header.correlation_id, sum(map(len, body)), flexible=flexible), *body]
 
     def _unknown_version(self, correlation_id: int) -> list[Piece]:
         api = self._apis[API_VERSIONS]
@@ -289,7 +289,3 @@ def _errors(message: Any) -> Iterator[int]:
             for one in value:
                 if isinstance(one, SimpleNamespace):
                     yield from _errors(one)
-
-
-def _size(piece: Piece) -> int:
-    return len(piece) if isinstance(piece, bytes) else piece.size

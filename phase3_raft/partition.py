@@ -19,9 +19,10 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 
-from craft2.batch_header import iter_headers, read_header
+from craft2.batch_header import iter_headers
 from craft2.clock import Clock
 from craft2.disk import Disk, DiskError, FileSlice
+from phase1_file_queue.append_checks import NewBatches
 from phase1_file_queue.log_config import LogError
 from phase1_file_queue.partition_log import PartitionLog
 from phase1_file_queue.producer_state import AppendResult
@@ -140,20 +141,33 @@ class Partition:
     def append(self, batch: bytes) -> tuple[AppendResult, int]:
         """Append a producer's batch; returns where, and the append time (-1: the producer's holds).
 
-        Raises NotLeader, BadBatch, RecordTooLarge, SequenceError, CorruptBatch, DiskError.
+        Raises what `check` and `append_checked` do.
+        """
+        wanted = self.check(batch)
+        return self.append_checked(wanted), wanted.append_time_ms
+
+    def check(self, batch: bytes) -> NewBatches:
+        """A producer's batch, if this leader may append it, whatever the log holds.
+
+        Raises NotLeader, BadBatch, RecordTooLarge, CorruptBatch, BatchTooShort.
         """
         self._check_leads()
         now = self._clock.now_ms() if self.config.broker_stamps else -1
+        return self.log.check(batch, self.record.leader_epoch, now)
+
+    def append_checked(self, wanted: NewBatches) -> AppendResult:
+        """Append it, in the same epoch. Raises SequenceError, LogError, DiskError."""
+        producer_id = wanted.batches[0][1].producer_id
         try:
-            result = self.log.append_as_leader(batch, self.record.leader_epoch, now)
+            result = self.log.append_checked(wanted)
         except DiskError as error:
-            self._unwritten[read_header(batch).producer_id] = error
+            self._unwritten[producer_id] = error
             self.trouble(f"{self.name}: a batch was not written: {error}")
             self.writes = False
             self.failed()
             raise
         except OutOfOrderSequence:
-            why = self._unwritten.get(read_header(batch).producer_id)
+            why = self._unwritten.get(producer_id)
             if why is None:
                 raise
             # It was sent before its producer knew that the one before was refused, and comes again
@@ -161,12 +175,12 @@ class Partition:
             raise DiskError(f"the batch before was not written: {why.problem}", why.fix) from why
         self.writes = True
         if self._unwritten:
-            self._unwritten.pop(read_header(batch).producer_id, None)
+            self._unwritten.pop(producer_id, None)
         if not result.duplicate:
             self._unflushed += result.last_offset - result.first_offset + 1
             self._tell_copiers(more=True)
             self._advanced()
-        return result, now
+        return result
 
     def check_timestamp(self, latest: int) -> None:
         """Whether a producer's records may be as late as that. Raises InvalidTimestamp.

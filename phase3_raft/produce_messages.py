@@ -19,8 +19,8 @@ from phase2_groups.error_codes import ErrorCode
 from phase3_raft import codec
 
 _FLEXIBLE = 9
-_ANSWER = struct.Struct(">ihqq")  # number, error, base offset, append time
-_LOG_START = struct.Struct(">q")
+_ONE_TOPIC = struct.Struct(">BhiB")  # transactional id, acks, timeout, how many topics
+_ANSWER = struct.Struct(">ihqqq")  # number, error, base offset, append time, log start
 _NO_THROTTLING = bytes(4)
 
 
@@ -50,6 +50,9 @@ Answers: TypeAlias = list[tuple[str, list[Answer]]]  # by topic, as they were as
 def read_request(version: int, data: bytes, at: int) -> ProduceRequest:
     """The request that is at `at`. Raises BadMessage."""
     flexible = version >= _FLEXIBLE
+    alone = _read_one(data, at) if flexible else None
+    if alone is not None:
+        return alone
     if flexible:
         read_text, read_bytes = codec.read_compact_string, codec.read_compact_bytes
     else:
@@ -79,24 +82,47 @@ def read_request(version: int, data: bytes, at: int) -> ProduceRequest:
     return ProduceRequest(acks, timeout_ms, topics)
 
 
+def _read_one(data: bytes, at: int) -> ProduceRequest | None:
+    """The request, if it is of version 9, for one partition and without tagged fields, as nearly
+    all are; None: it is another, or a wrong one."""
+    try:
+        no_id, acks, timeout_ms, topics = _ONE_TOPIC.unpack_from(data, at)
+        at += _ONE_TOPIC.size
+        end = at + data[at]  # lengths are one too large
+        if no_id or topics != 2 or data[at] > 0x7F or data[end] != 2:
+            return None
+        name = data[at + 1 : end].decode()
+        number = int.from_bytes(data[end + 1 : end + 5], signed=True)
+        size, start = codec.read_varint(data, end + 5)
+    except (struct.error, IndexError, UnicodeDecodeError, codec.BadMessage):
+        return None
+    stop = start + size - 1
+    if size == 0 or data[stop:] != b"\0\0\0":
+        return None
+    return ProduceRequest(acks, timeout_ms, [(name, [(number, data[start:stop])])])
+
+
 def write_reply(version: int, answers: Answers) -> bytes:
     """The reply, without its head."""
     flexible = version >= _FLEXIBLE
     write_count = codec.write_compact_length if flexible else codec.write_int32
     write_text = codec.write_compact_string if flexible else codec.write_string
     end = b"\0" if flexible else b""  # no tagged fields
+    fine = b"\1\0" if flexible else b"\0\0\0\0\xff\xff"  # no record is in error, no message
+    size = _ANSWER.size if version >= 5 else _ANSWER.size - 8  # without where the log starts
     out = bytearray()
     write_count(out, len(answers))
     for topic, partitions in answers:
         write_text(out, topic)
         write_count(out, len(partitions))
         for one in partitions:
-            out += _ANSWER.pack(one.partition, one.error, one.base_offset, one.append_time)
-            if version >= 5:
-                out += _LOG_START.pack(one.log_start)
-            if version >= 8:
-                write_count(out, 0)  # single records in error
-                write_text(out, one.message)
+            number, error, base_offset, append_time, log_start, message = one
+            out += _ANSWER.pack(number, error, base_offset, append_time, log_start)[:size]
+            if version >= 8 and message is None:
+                out += fine
+            elif version >= 8:
+                write_count(out, 0)
+                write_text(out, message)
             out += end
         out += end
     out += _NO_THROTTLING + end

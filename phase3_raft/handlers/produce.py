@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from craft2.disk import DiskError
-from craft2.record_batch import BatchTooShort, CorruptBatch, read_header
+from craft2.record_batch import BatchTooShort, CorruptBatch
 from phase1_file_queue.log_config import BadBatch, LogError, RecordTooLarge
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.producer_sequences import SequenceError
@@ -150,21 +150,22 @@ def _append(partition: Partition, number: int, records: bytes | None) -> Answer:
     try:
         if not records:
             raise BadBatch("no records", "send one batch for each partition")
-        header = read_header(records)
-        if header.magic == 2 and header.is_transactional:
+        wanted = partition.check(records)
+        if len(wanted.batches) > 1:
+            raise BadBatch("more than one batch", "send one for each partition")
+        header = wanted.batches[0][1]
+        if header.is_transactional:
             words = "transactions are not served"
             return _error(number, ErrorCode.INVALID_TXN_STATE, words)
-        if header.magic == 2 and header.is_control:
+        if header.is_control:
             raise BadBatch("a control batch", "send records: brokers alone write such batches")
         if header.producer_id >= 0 and header.base_sequence < 0:
             raise BadBatch(
                 f"sequence {header.base_sequence} of producer {header.producer_id}",
                 "number the batches from 0 on, or send them without a producer id",
             )
-        if header.size != len(records):
-            raise BadBatch("more than one batch", "send one for each partition")
         partition.check_timestamp(header.max_timestamp)
-        result, stamped = partition.append(records)
+        result = partition.append_checked(wanted)
     except SequenceError as error:
         return _error(number, error.code, str(error))
     except RecordTooLarge as error:
@@ -179,7 +180,8 @@ def _append(partition: Partition, number: int, records: bytes | None) -> Answer:
         return _error(number, ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error))
     except (LogError, DiskError) as error:
         return _error(number, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-    return Answer(number, ErrorCode.NONE, result.first_offset, stamped, partition.log.log_start)
+    first, stamped = result.first_offset, wanted.append_time_ms
+    return Answer(number, ErrorCode.NONE, first, stamped, partition.log.log_start)
 
 
 def _error(number: int, code: ErrorCode, message: str | None) -> Answer:

@@ -118,7 +118,7 @@ async def test_a_leader_that_cannot_write_lets_another_lead(tmp_path):
         def full(*_):
             raise DiskError("no space is left", "free some")
 
-        log.append_as_leader = full
+        log.append_checked = full
         assert await cluster.produce("t", "b") == ErrorCode.KAFKA_STORAGE_ERROR
         await until(
             lambda: all(one.image.partition("t", 0).leader != leader for one in all_of(cluster))
