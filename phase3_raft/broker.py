@@ -42,6 +42,7 @@ from phase3_raft.metadata.records import BrokerId, BrokerRecord, Record, RemoveT
 from phase3_raft.partition import Partition
 from phase3_raft.partitions import Partitions
 from phase3_raft.peers import Peers
+from phase3_raft.promises import Afterwards
 from phase3_raft.refused import Refused
 from phase3_raft.replication.replication import Replication
 from phase3_raft.topic_config import TopicConfig
@@ -122,6 +123,7 @@ class Broker:
         self._trouble = trouble
         self.new_id = new_id
         self.tasks = Tasks(lambda error: trouble(f"a task ended: {error!r}"))
+        self.afterwards = Afterwards()
         self.address = config.listen
         self.metadata: MetadataLog | Quorum
         me, folder = config.broker_id, config.data_dir

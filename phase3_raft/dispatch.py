@@ -12,7 +12,7 @@ oldest one, with an error and the versions that we do know (KIP-511).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -24,6 +24,7 @@ from phase3_raft import schemas
 from phase3_raft.codec import BadMessage, skip_tagged_fields
 from phase3_raft.connection import Header, read_header, reply_head
 from phase3_raft.metrics import Meter
+from phase3_raft.promises import Promise
 
 if TYPE_CHECKING:
     from phase3_raft.broker import Broker
@@ -34,7 +35,7 @@ DECIDE_S, PAUSE_S = 5.0, 0.05  # a client waits so long for a controller; it is 
 MOST_BYTES = 1024**2  # of a request that carries no data: to read one takes time, and others wait
 Piece: TypeAlias = bytes | FileSlice
 Body: TypeAlias = "schemas.Fields | list[Piece] | None"
-Coming: TypeAlias = "asyncio.Future[Body] | Coroutine[Any, Any, Body]"
+Coming: TypeAlias = "Promise[Body] | Coroutine[Any, Any, Body]"
 Reply: TypeAlias = "list[Piece] | None"  # with its head; None: there is none
 
 
@@ -78,40 +79,22 @@ class Pending:
     """A reply that is not there yet. holds: the next requests of its connection have to wait for
     it. waits: it may be a long time coming, and the client can do without it."""
 
-    __slots__ = ("_finish", "_future", "holds", "waits")
+    __slots__ = ("_finish", "holds", "promise", "waits")
 
     def __init__(
         self,
-        future: asyncio.Future[Any],
-        finish: Callable[[asyncio.Future[Any]], Reply],
+        promise: Promise[Any],
+        finish: Callable[[Promise[Any]], Reply],
         *,
         holds: bool,
         waits: bool,
     ) -> None:
-        self._future, self._finish = future, finish
+        self.promise, self._finish = promise, finish
         self.holds, self.waits = holds, waits
 
-    @property
-    def is_done(self) -> bool:
-        """Whether `take` may be called."""
-        return self._future.done()
-
-    def when_done(self, tell: Callable[[object], object]) -> None:
-        """Call back, soon after it is."""
-        self._future.add_done_callback(tell)
-
     def take(self) -> Reply:
-        """The reply, once. Raises what went wrong."""
-        return self._finish(self._future)
-
-    def cancel(self) -> None:
-        """Nobody wants it any more."""
-        self._future.cancel()
-
-    async def wait(self) -> Reply:
-        """The reply, when it is there."""
-        await asyncio.wait([self._future])
-        return self.take()
+        """The reply, once, when the promise is kept. Raises what went wrong."""
+        return self._finish(self.promise)
 
 
 class Dispatch:
@@ -123,12 +106,16 @@ class Dispatch:
         self._begins = broker.config.quorum is not None
         self._now = broker.clock.monotonic
         self._tasks = Tasks()
+        self.afterwards = broker.afterwards
         self.meters = {api.name: Meter() for api in apis}
 
     async def answer(self, frame: bytes, host: str) -> Reply:
         """The reply to a request, with its head; None: there is none. Raises BadMessage."""
         reply = self.begin(frame, host)
-        return await reply.wait() if isinstance(reply, Pending) else reply
+        if isinstance(reply, Pending):
+            await reply.promise.wait()
+            return reply.take()
+        return reply
 
     def begin(self, frame: bytes, host: str) -> Reply | Pending:
         """The same, now if it is there now."""
@@ -149,17 +136,17 @@ class Dispatch:
             )
         try:
             if api.decides or (self._begins and not api.at_once):
-                work = self._tasks.spawn(self._slowly(api, header, frame, host))
+                promise = self._promise(self._slowly(api, header, frame, host))
                 finish = partial(self._finish, api, None, began, received)
-                return Pending(work, finish, holds=True, waits=api.waits)
+                return Pending(promise, finish, holds=True, waits=api.waits)
             body = self._body(api, header, frame, host)
             holds = not isinstance(body, Later)
             if isinstance(body, Later):
                 body = body.body
-            if isinstance(body, Awaitable):
-                future = body if isinstance(body, asyncio.Future) else self._tasks.spawn(body)
+            if isinstance(body, Promise | Coroutine):
+                promise = body if isinstance(body, Promise) else self._promise(body)
                 finish = partial(self._finish, api, header, began, received)
-                return Pending(future, finish, holds=holds, waits=api.waits)
+                return Pending(promise, finish, holds=holds, waits=api.waits)
             reply = self._whole(api, header, body)
         except Exception:
             self.meters[api.name].failed += 1
@@ -167,17 +154,33 @@ class Dispatch:
         self._observe(api, began, received, reply)
         return reply
 
+    def _promise(self, work: Coroutine[Any, Any, Any]) -> Promise[Any]:
+        """What a task will return."""
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if error is not None:
+                promise.fail(error)
+            else:
+                promise.keep(task.result())
+            self.afterwards.run()
+
+        task = self._tasks.spawn(work)
+        task.add_done_callback(ended)
+        promise: Promise[Any] = Promise(task.cancel)
+        return promise
+
     def _finish(
         self,
         api: Api,
         header: Header | None,
         began: float,
         received: int,
-        future: asyncio.Future[Any],
+        promise: Promise[Any],
     ) -> Reply:
         """The reply that was pending: a body, or, without a header, a reply with its head."""
         try:
-            result = future.result()
+            result = promise.result()
             reply: Reply = result if header is None else self._whole(api, header, result)
         except Exception:
             self.meters[api.name].failed += 1
@@ -249,7 +252,9 @@ class Dispatch:
         body = self._body(api, header, frame, host)
         if isinstance(body, Later):
             body = body.body
-        return self._whole(api, header, await body if isinstance(body, Awaitable) else body)
+        if isinstance(body, Promise):
+            body = await body.wait()
+        return self._whole(api, header, await body if isinstance(body, Coroutine) else body)
 
     def _body(self, api: Api, header: Header, frame: bytes, host: str) -> Body | Later | Coming:
         flexible = schemas.is_flexible(api.name, header.version)

@@ -56,6 +56,7 @@ class _Connection:
         self._out_bytes = 0
         self._work: asyncio.Task[None] | None = None
         self._gives_way = False  # to other connections, until it is its turn
+        self._goes_on = False  # afterwards
         self._asks_no_more = self._is_over = False
         self.held = 0  # bytes of requests that have only come in part, or wait for others
         self.heard_at = server.clock.monotonic()
@@ -80,6 +81,7 @@ class _Connection:
         if self._to_begin:
             self._reader.pause()
         self._hold()
+        self._server.afterwards.run()
 
     def finished(self) -> None:
         self._asks_no_more = True
@@ -91,7 +93,7 @@ class _Connection:
         self._is_over = True
         for reply in self._begun:
             if isinstance(reply, Pending):
-                reply.cancel()
+                reply.promise.cancel()
         self._begun.clear()
         self._drop_waiting()
         if self._work is not None:
@@ -123,9 +125,16 @@ class _Connection:
         waits = all(isinstance(one, Pending) and one.waits for one in self._begun)
         return self._work is not None or not waits
 
-    def _go_on(self, _: object = None, most: int = _AT_ONCE) -> None:
+    def _go_on_afterwards(self) -> None:
+        """A reply is there."""
+        if not self._goes_on:
+            self._goes_on = True
+            self._server.afterwards.call(self._go_on)
+
+    def _go_on(self, most: int = _AT_ONCE) -> None:
         """Write the replies that are there, begin the requests that may be begun: `most` of them,
         then others are to have their turn."""
+        self._goes_on = False
         if self._is_over or self._work is not None:
             return
         try:
@@ -161,7 +170,7 @@ class _Connection:
                     self._begun.popleft()
                     self._write(first)
                     continue
-                if first.is_done:
+                if first.promise.is_kept:
                     self._begun.popleft()
                     self._write(first.take())
                     continue
@@ -201,7 +210,7 @@ class _Connection:
             self._drop_waiting()
             return
         if isinstance(reply, Pending):
-            reply.when_done(self._go_on)
+            reply.promise.when_kept(self._go_on_afterwards)
         self._begun.append(reply)
 
     def _refuse(self, error: BadMessage | DiskError) -> None:
@@ -279,6 +288,7 @@ class Server:
         trouble: Callable[[str], object],
     ) -> None:
         self.dispatch, self.tasks, self.clock, self.trouble = dispatch, tasks, clock, trouble
+        self.afterwards = dispatch.afterwards
         self.max_request_bytes = max_request_bytes
         self._net, self._max_connections, self._idle_s = net, max_connections, idle_s
         self._listener: Listener | None = None
@@ -369,6 +379,7 @@ class Server:
         for _ in range(count):
             self._turns[0].turn(share)  # it is one of those that wait, until it has had its turn
             self._turns.popleft()
+        self.afterwards.run()
         if self._turns:
             asyncio.get_running_loop().call_soon(self._give_turns)
 

@@ -35,6 +35,7 @@ from phase3_raft.fetch_messages import (
 )
 from phase3_raft.fetch_sessions import Session
 from phase3_raft.partition import Partition
+from phase3_raft.promises import Afterwards, Promise
 
 
 class Wanted(NamedTuple):
@@ -66,16 +67,27 @@ def handle(broker: Broker, request: FetchRequest, asked: Asked) -> list[Piece] |
         if epoch == FIRST_EPOCH:
             session = sessions.begin(wanted, request.replica_id)
     if session is None:
-        return _without_session(wanted, request, asked.version)
-    waiting = _WaitingForNews(session, request, asked.version)
+        return _without_session(broker, wanted, request, asked.version)
+    waiting = _WaitingForNews(broker.afterwards, session, request, asked.version)
     return waiting.reply() or waiting.begin()
 
 
-async def _without_session(wanted: list[Wanted], request: FetchRequest, version: int) -> Body:
+def _without_session(
+    broker: Broker, wanted: list[Wanted], request: FetchRequest, version: int
+) -> Promise[Body]:
     limits = request.max_bytes, request.min_bytes, request.max_wait_ms / 1000
-    found = await wait_for_bytes(wanted, *limits)
-    keys = [(one.topic, one.number) for one in wanted]
-    return write_reply(version, ErrorCode.NONE, NO_SESSION, keys, found)
+
+    async def reply() -> None:
+        try:
+            found = await wait_for_bytes(wanted, *limits)
+            keys = [(one.topic, one.number) for one in wanted]
+            promise.keep(write_reply(version, ErrorCode.NONE, NO_SESSION, keys, found))
+        except Exception as error:
+            promise.fail(error)
+        broker.afterwards.run()
+
+    promise: Promise[Body] = Promise(broker.tasks.spawn(reply()).cancel)
+    return promise
 
 
 def _wanted(broker: Broker, request: FetchRequest, one: FetchPartition) -> Wanted:
@@ -96,7 +108,10 @@ class _WaitingForNews:
     time, and who waits is a callback. Followers ask so, once for each batch that they copy: a task
     for each request would cost more than what it is for (`make bench ARGS=cluster-latency`)."""
 
-    def __init__(self, session: Session, request: FetchRequest, version: int) -> None:
+    def __init__(
+        self, afterwards: Afterwards, session: Session, request: FetchRequest, version: int
+    ) -> None:
+        self._afterwards = afterwards
         self._session, self._request, self._version = session, request, version
         self._looks_soon = False
 
@@ -111,11 +126,10 @@ class _WaitingForNews:
         keys = [(one.topic, one.number) for one in told]
         return write_reply(self._version, ErrorCode.NONE, self._session.id, keys, news)
 
-    def begin(self) -> asyncio.Future[Body]:
+    def begin(self) -> Promise[Body]:
         """The reply, when there is enough, or the time is up."""
         loop = asyncio.get_running_loop()
-        self._reply: asyncio.Future[Body] = loop.create_future()
-        self._reply.add_done_callback(self._end)
+        self._reply: Promise[Body] = Promise(self._end)
         self._session.watch(self._woken)
         self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._look, True)
         return self._reply
@@ -123,16 +137,17 @@ class _WaitingForNews:
     def _woken(self) -> None:
         if not self._looks_soon:  # after all that is appended just now
             self._looks_soon = True
-            asyncio.get_running_loop().call_soon(self._look)
+            self._afterwards.call(self._look)
 
     def _look(self, enough: bool = False) -> None:
         self._looks_soon = False
-        if not self._reply.done():
+        if not self._reply.is_kept:
             reply = self.reply(enough=enough)
             if reply is not None:
-                self._reply.set_result(reply)
+                self._end()
+                self._reply.keep(reply)
 
-    def _end(self, _: object) -> None:
+    def _end(self) -> None:
         self._timer.cancel()
         self._session.unwatch(self._woken)
 

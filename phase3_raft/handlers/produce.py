@@ -18,7 +18,6 @@ before is answered.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -34,6 +33,7 @@ from phase3_raft.dispatch import Asked, Body, Later, Piece
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC
 from phase3_raft.partition import InvalidTimestamp, NotLeader, Partition
 from phase3_raft.produce_messages import Answer, Answers, ProduceRequest, write_reply
+from phase3_raft.promises import Promise
 
 
 def handle(broker: Broker, request: ProduceRequest, asked: Asked) -> list[Piece] | Later | None:
@@ -96,12 +96,11 @@ class _Waiting:
                 await partition.flushed()
             except (DiskError, LogError) as error:
                 _fail(self._answers, partition, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        return await self.begin()
+        return await self.begin().wait()
 
-    def begin(self) -> asyncio.Future[Body]:
+    def begin(self) -> Promise[Body]:
         """The reply, once all replicas in sync have it, or the time is up."""
-        loop = asyncio.get_running_loop()
-        self._reply: asyncio.Future[Body] = loop.create_future()
+        self._reply: Promise[Body] = Promise()
         self._deadline = self._deadlines.add(self._timeout_s, self._time_is_up)
         places = range(len(self._to_replicate))
         self._left = {place: partial(self._heard, place) for place in places}
@@ -129,12 +128,10 @@ class _Waiting:
 
     def _finish(self) -> None:
         self._deadline.remove()
-        if self._reply.done():  # the connection is gone
-            return
         try:
-            self._reply.set_result(_reply(*self._how, self._answers))
+            self._reply.keep(_reply(*self._how, self._answers))
         except BadMessage as error:
-            self._reply.set_exception(error)
+            self._reply.fail(error)
 
 
 def _reply(acks: int, version: int, answers: Answers) -> list[Piece] | None:

@@ -22,6 +22,7 @@ from phase3_raft.dispatch import Asked
 from phase3_raft.fetch_messages import FetchPartition, FetchRequest
 from phase3_raft.handlers import fetch
 from phase3_raft.metadata.records import BrokerRecord
+from phase3_raft.promises import Promise
 
 TOPIC, COUNT = "t", 4
 MAX_BYTES = 10**6
@@ -75,7 +76,7 @@ class Client:
         )
         pieces = fetch.handle(self.broker, request, Asked(12, "me", "/here"))
         if not isinstance(pieces, list):
-            pieces = await pieces
+            pieces = await (pieces.wait() if isinstance(pieces, Promise) else pieces)
         data = b"".join(one if isinstance(one, bytes) else one.read() for one in pieces)
         return fetch_messages.read_reply(data, 0)
 
