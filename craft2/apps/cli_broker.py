@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from craft2.net import Address
     from phase3_raft.metadata.quorum import QuorumConfig
 
+_ELECTION_MS = 300  # at least: shorter than that and nobody could be heard in time
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb to `app`."""
@@ -130,7 +132,8 @@ def broker(
         typer.Option(
             envvar="CRAFT2_SESSION_MS",
             min=100,
-            help="Fence a broker that sent no heartbeat for so many ms.",
+            help="Fence a broker that sent no heartbeat for so many ms; replace a controller that "
+            "is silent for a quarter of it.",
         ),
     ] = 2_000,
     max_lag_ms: Annotated[
@@ -222,7 +225,7 @@ def broker(
             default_partitions=partitions,
             default_replicas=replicas,
             topic_defaults=dict(_setting(one) for one in topic_default or ()),
-            quorum=_quorum(broker_id, cluster, voters, join, raft_listen),
+            quorum=_quorum(broker_id, cluster, voters, join, raft_listen, session_ms),
             session_ms=session_ms,
             heartbeat_ms=max(20, session_ms // 10),
             max_lag_ms=max_lag_ms,
@@ -256,7 +259,12 @@ def _address(option: str, text: str) -> Address:
 
 
 def _quorum(
-    me: int, cluster: str, voters: str | None, join: str | None, listen: str | None
+    me: int,
+    cluster: str,
+    voters: str | None,
+    join: str | None,
+    listen: str | None,
+    session_ms: int,
 ) -> QuorumConfig | None:
     """The cluster that the broker is one of. Raises BadBrokerFile, NetError, AdminError."""
     if voters is None and join is None:
@@ -264,10 +272,13 @@ def _quorum(
     from craft2.apps.cluster_admin import read_voters
     from craft2.apps.raft_process import parse_peers
     from phase3_raft.metadata.quorum import QuorumConfig
+    from phase3_raft.raft.state import RaftConfig
 
     if voters is not None and join is not None:
         raise BadBrokerFile("--voters and --join", "who joins founds nothing: give one")
     where = _address("--raft-listen", listen) if listen else None
+    silence = max(_ELECTION_MS, session_ms // 4)  # a busy broker must not be taken for a dead one
+    raft = RaftConfig(election_timeout_ms=(silence, 2 * silence), heartbeat_ms=silence // 5)
     if join is None:
         found = parse_peers(voters or "", "--voters")
         if me not in found:
@@ -276,6 +287,7 @@ def _quorum(
                 f"--voters names {names} and not this broker, {me}",
                 f"add {me}=host:port, or use --join",
             )
-        return QuorumConfig(cluster=cluster, voters=found, listen=where)
+        return QuorumConfig(cluster=cluster, voters=found, listen=where, raft=raft)
     seeds = [_address("--join", one) for one in join.split(",")]
-    return QuorumConfig(cluster=cluster, voters=read_voters(join), listen=where, seeds=seeds)
+    found = read_voters(join)
+    return QuorumConfig(cluster=cluster, voters=found, listen=where, raft=raft, seeds=seeds)
