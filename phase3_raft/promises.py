@@ -27,6 +27,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
 Value = TypeVar("Value")
+_AT_ONCE = 64  # calls in one round
 
 
 def _nothing() -> None:
@@ -102,10 +103,13 @@ class Afterwards:
         self._calls.append(call)
 
     def run(self) -> None:
-        """Make the calls, and those that they ask for."""
+        """Make the calls, and those that they ask for. If there are many the event loop goes on
+        before all are made: what was written meanwhile must not wait for them."""
         try:
-            while self._calls:
+            for _ in range(_AT_ONCE):
+                if not self._calls:
+                    break
                 self._calls.popleft()()
         finally:
-            if self._calls:  # one went wrong: the others are not forgotten
+            if self._calls:  # or one went wrong: the others are not forgotten
                 asyncio.get_running_loop().call_soon(self.run)

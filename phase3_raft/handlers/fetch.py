@@ -23,7 +23,7 @@ from craft2.disk import DiskError
 from phase1_file_queue.log_config import LogError, OffsetOutOfRange
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker
-from phase3_raft.dispatch import Asked, Body, Coming, Piece
+from phase3_raft.dispatch import Asked, Body, Piece
 from phase3_raft.fetch_messages import (
     FINAL_EPOCH,
     FIRST_EPOCH,
@@ -51,7 +51,7 @@ class Wanted(NamedTuple):
     last_epoch: int = -1  # of the record before `offset`, if a follower says it
 
 
-def handle(broker: Broker, request: FetchRequest, asked: Asked) -> list[Piece] | Coming:
+def handle(broker: Broker, request: FetchRequest, asked: Asked) -> list[Piece] | Promise[Body]:
     """The reply, when there is enough, or it has waited long enough."""
     wanted = [_wanted(broker, request, one) for one in request.partitions]
     sessions, epoch = broker.fetch_sessions, request.session_epoch

@@ -22,7 +22,6 @@ from phase3_raft.dispatch import Asked
 from phase3_raft.fetch_messages import FetchPartition, FetchRequest
 from phase3_raft.handlers import fetch
 from phase3_raft.metadata.records import BrokerRecord
-from phase3_raft.promises import Promise
 
 TOPIC, COUNT = "t", 4
 MAX_BYTES = 10**6
@@ -76,7 +75,7 @@ class Client:
         )
         pieces = fetch.handle(self.broker, request, Asked(12, "me", "/here"))
         if not isinstance(pieces, list):
-            pieces = await (pieces.wait() if isinstance(pieces, Promise) else pieces)
+            pieces = await pieces.wait()
         data = b"".join(one if isinstance(one, bytes) else one.read() for one in pieces)
         return fetch_messages.read_reply(data, 0)
 
@@ -110,6 +109,22 @@ def test_a_session_tells_of_news_alone(client):
     assert told(client.ask({3: 0}, forgotten=[0])) == {3: size}
     client.broker.partition(TOPIC, 0).append(one_value())
     assert told(client.ask({3: 1})) == {}
+
+
+def test_who_waits_is_answered_within_the_round_of_the_append(client):
+    client.ask({0: 0, 1: 0})
+
+    async def wait():
+        request = FetchRequest(-1, 60_000, 1, MAX_BYTES, client.session, client.epoch, [], [])
+        reply = fetch.handle(client.broker, request, Asked(12, "me", "/here"))
+        assert not reply.is_kept
+        client.broker.partition(TOPIC, 1).append(one_value())
+        assert not reply.is_kept  # not in the middle of what is done
+        client.broker.afterwards.run()
+        return b"".join(one if isinstance(one, bytes) else one.read() for one in reply.result())
+
+    data = client.runner.run(wait())
+    assert told(fetch_messages.read_reply(data, 0)) == {1: len(one_value())}
 
 
 def test_who_names_a_partition_and_forgets_it_at_once_does_not_ask_for_it(client):
