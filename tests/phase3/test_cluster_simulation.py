@@ -36,7 +36,7 @@ FOUND = {
     "follower-unsynced": 2,
     "ids-given-twice": 1,
     "isr-without-controller": 1,
-    "leader-epoch-unchecked": 52,
+    "leader-epoch-unchecked": 340,
     "led-by-anybody": 4,
     "longer-is-out-of-range": 0,
     "offsets-alone": 0,
