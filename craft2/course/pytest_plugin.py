@@ -6,7 +6,8 @@ packages.  Everywhere it
 - shows a failed check as its verdict alone, in pytest's summary line too;
 - says which exercise is wrong when a cell that needs it fails;
 - runs the cells before a selected one (`-k`, `--lf`), which set up what it uses;
-- notices within two seconds that a kernel has died, where nbval waits for the cell's time limit.
+- notices within two seconds that a kernel has died, where nbval waits for the cell's time limit;
+- begins another kernel, once, if the first never answers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import re
 import tempfile
 import time
+import warnings
 from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
@@ -78,7 +80,11 @@ class CourseNotebook(IPyNbFile):  # type: ignore[misc]
             yield cell
 
     def setup(self) -> None:
-        super().setup()
+        try:
+            super().setup()
+        except RuntimeError as error:  # a kernel that began and never answered
+            warnings.warn(f"{self.name}: {error}; another kernel is begun", stacklevel=1)
+            super().setup()
         self.kernel.await_reply = partial(_await_reply, self.kernel)
 
 
