@@ -1,8 +1,9 @@
 """The listener: accepts connections, and answers each one's requests, one after the other.
 
 Nothing here waits that need not: what comes in on a connection is taken apart, its requests are
-begun and their replies written in one go, within the event loop's call. Only where a reply has to
-wait for something, or a client for room, is there a future or a task.
+begun and their replies written in one go, within the event loop's call. What this makes possible
+elsewhere, such as the reply to a consumer that waited for just these records, follows within the
+same call (`promises`). Only where a client has to wait for room is there a task.
 
 A connection's next request is begun when the one before is answered. So replies are in order, and a
 client that asks faster than it reads is slowed down by its own socket, not by the broker's memory.

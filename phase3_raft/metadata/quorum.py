@@ -191,7 +191,9 @@ class Quorum:
         """If this broker leads, let one of these do so, or there would be no controller for an
         election's time after it is gone. Gives up if none of them takes over."""
         for other in sorted(set(among) & set(self.node.members.voters) - {self.me}):
-            with contextlib.suppress(RaftError):  # it does not lead, or not any more
+            if self.node.leader != self.me:
+                return
+            with contextlib.suppress(RaftError):  # not any more
                 self.node.transfer(other)
             for _ in range(_LOOKS):
                 if self.node.leader not in (self.me, None):
