@@ -123,7 +123,7 @@ def test_a_bug_is_gone_behind_its_block():
 
 
 def test_a_story_is_short_and_ends_with_what_broke(tmp_path):
-    failed = run_cluster_seed(FOUND["unclean"], "unclean")
+    failed = run_cluster_seed(FOUND["led-by-anybody"], "led-by-anybody")
     short = shortened(failed)
     assert short.rule == failed.rule
     assert 0 < len(short.faults) <= len(failed.faults)
