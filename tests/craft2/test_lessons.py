@@ -91,6 +91,16 @@ def test_committing_what_was_finished_last_loses_the_message_that_hangs(tmp_path
         assert loads.account(sent, handled)[1] == 39
 
 
+def test_a_kill_that_comes_too_late_ends_the_lives_and_no_message_is_missed(tmp_path):
+    with PartitionedQueue(tmp_path / "queue", 1, fsync=False) as queue:
+        sent = [queue.produce(None, "x") for _ in range(40)]
+    place = (tmp_path / "queue", "g", "safe")
+    handled = lives(lambda: Worker(consume_out_of_order, *place, 40, 40), (5, 100, 100))
+    assert loads.account(sent, handled)[0] == []
+    with pytest.raises(WorkerError, match="ended with code"):
+        lives(lambda: Worker(consume_out_of_order, *place, "forty"), (5,))
+
+
 def test_a_consumer_that_stands_still_is_not_waited_for_for_ever(tmp_path):
     with PartitionedQueue(tmp_path / "queue", 1, fsync=False) as queue:
         queue.produce(None, "x")
