@@ -138,7 +138,8 @@ class EventLog(Emitter):
         size = os.fstat(self._fd).st_size
         if size and os.pread(self._fd, 1, size - 1) != b"\n":
             # A writer died in the middle of its last line.  End that line, so that it stays the
-            # only damaged one.
+            # only damaged one.  (Or a live one is in the middle of it: then this makes an empty
+            # line behind it, which readers pass over.)
             os.write(self._fd, b"\n")
 
     def _keep(self, event: Event) -> None:
@@ -202,6 +203,8 @@ def read_events(path: str | os.PathLike[str]) -> Recording:
     decoder = msgspec.json.Decoder(Event)
     *lines, last = content.split(b"\n")
     for number, line in enumerate(lines, start=1):
+        if not line:  # an EventLog was opened while another one wrote
+            continue
         try:
             recording.events.append(decoder.decode(line))
         except msgspec.DecodeError as error:

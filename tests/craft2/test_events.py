@@ -45,6 +45,20 @@ def test_logical_time_counts_from_one_across_threads(tmp_path):
     assert [event.seq for event in read_events(tmp_path / "e").events] == list(range(1, 201))
 
 
+def test_an_empty_line_is_no_damage(tmp_path):
+    path = tmp_path / "e"
+    for who in "ab":
+        with EventLog(path, who) as log:
+            log.emit("tick", because="x")
+            if who == "a":
+                path.write_bytes(path.read_bytes() + b"\n")  # as of one opened in mid-write
+    with path.open("ab") as file:
+        file.write(b"torn\n")
+    read = read_events(path)
+    assert [event.who for event in read.events] == ["a", "b"]
+    assert [damage.line for damage in read.damaged] == [4]
+
+
 def test_several_processes_share_a_file(tmp_path):
     code = (
         "import sys; from craft2.events import EventLog; log = EventLog(sys.argv[1], sys.argv[2])\n"
