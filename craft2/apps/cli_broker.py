@@ -133,7 +133,7 @@ def broker(
             envvar="CRAFT2_SESSION_MS",
             min=100,
             help="Fence a broker that sent no heartbeat for so many ms; replace a controller that "
-            "is silent for a quarter of it.",
+            "is silent for a quarter of it, 300 at least.",
         ),
     ] = 2_000,
     max_lag_ms: Annotated[

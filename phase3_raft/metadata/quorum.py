@@ -193,7 +193,7 @@ class Quorum:
         for other in sorted(set(among) & set(self.node.members.voters) - {self.me}):
             if self.node.leader != self.me:
                 return
-            with contextlib.suppress(RaftError):  # not any more
+            with contextlib.suppress(RaftError):  # it hands over already
                 self.node.transfer(other)
             for _ in range(_LOOKS):
                 if self.node.leader not in (self.me, None):

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from craft2.apps import broker_metrics, broker_process
 from craft2.apps.broker_file import BadBrokerFile, read_settings
 from craft2.apps.broker_process import read_pid_file
-from craft2.apps.cli_broker import register
+from craft2.apps.cli_broker import _quorum, register
 from craft2.local_process import NotStarted
 from craft2.net import free_ports
 from phase3_raft.broker import Broker, BrokerConfig
@@ -34,6 +34,15 @@ ALARMS = {
     "failed_logs",
 }
 KNOWN = {"data_dir", "port", "partitions", "metrics_port"}
+
+
+@pytest.mark.parametrize(
+    ("session_ms", "elections"), [(2_000, (500, 1_000)), (8_000, (2_000, 4_000)), (100, (300, 600))]
+)
+def test_how_long_a_controller_may_be_silent_follows_the_session(session_ms, elections):
+    quorum = _quorum(1, "c", "1=127.0.0.1:9093", None, None, session_ms)
+    assert quorum.raft.election_timeout_ms == elections
+    assert quorum.raft.heartbeat_ms == elections[0] // 5
 
 
 def test_a_file_has_the_options_by_name(tmp_path):
