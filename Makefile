@@ -1,6 +1,8 @@
 # Two commands: `make lab` to learn, `make test` to check everything. `make help` lists the rest.
 
-PYTHON ?= python3
+# The first of these that was built with optimisations (pyenv's is not), or else what there is.
+PYTHON ?= $(shell for one in python3 /usr/bin/python3; do \
+  $$one tests/python_build.py 2>/dev/null && echo $$one && exit; done; echo python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
