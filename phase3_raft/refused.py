@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 from craft2.errors import Craft2Error
 from phase2_groups.error_codes import ErrorCode
+from phase3_raft.metadata.records import Record
 
 
 class Refused(Craft2Error):
@@ -17,3 +21,22 @@ class Refused(Craft2Error):
         error = cls(problem, fix)
         error.code = code
         return error
+
+
+class InDoubt(Refused):
+    """It may have been done, or not: the controller led no more before it knew.
+
+    records: what was to be committed. outcome: whether it is, None if that is never known here.
+    """
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+    def __init__(
+        self,
+        problem: str,
+        fix: str,
+        records: Sequence[Record],
+        outcome: asyncio.Future[bool | None],
+    ) -> None:
+        super().__init__(problem, fix)
+        self.records, self.outcome = records, outcome

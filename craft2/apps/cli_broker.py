@@ -133,7 +133,7 @@ def broker(
             envvar="CRAFT2_SESSION_MS",
             min=100,
             help="Fence a broker that sent no heartbeat for so many ms; replace a controller that "
-            "is silent for a quarter of it, 300 at least.",
+            "is silent for half of it, 300 at least.",
         ),
     ] = 2_000,
     max_lag_ms: Annotated[
@@ -277,7 +277,7 @@ def _quorum(
     if voters is not None and join is not None:
         raise BadBrokerFile("--voters and --join", "who joins founds nothing: give one")
     where = _address("--raft-listen", listen) if listen else None
-    silence = max(_ELECTION_MS, session_ms // 4)  # a busy broker must not be taken for a dead one
+    silence = max(_ELECTION_MS, session_ms // 2)  # a busy broker must not be taken for a dead one
     raft = RaftConfig(election_timeout_ms=(silence, 2 * silence), heartbeat_ms=silence // 5)
     if join is None:
         found = parse_peers(voters or "", "--voters")

@@ -24,9 +24,10 @@ from phase2_groups.error_codes import ErrorCode
 from phase3_raft.metadata import broker_changes
 from phase3_raft.metadata.image import Image
 from phase3_raft.metadata.records import BrokerId, BrokerRecord, ProducerIdsRecord, Record
-from phase3_raft.refused import Refused
+from phase3_raft.refused import InDoubt, Refused
 
 PRODUCER_IDS = 1_000  # given to a broker at a time
+_LEARN_S = 5.0  # what became of a change: an election's time, and some
 Decide = Callable[[Image], Sequence[Record]]
 
 
@@ -85,8 +86,27 @@ class Controller:
     async def change(self, decide: Decide) -> Sequence[Record]:
         """Commit what `decide` makes of the image; returns it.
 
-        Raises Refused: NOT_CONTROLLER if another broker is, and what `decide` raises.
+        One that is the controller no more before it knows whether that is committed waits until it
+        learns it from the next one, so that who asked is told nothing wrong.
+
+        Raises Refused: NOT_CONTROLLER if another broker is, and nothing has happened;
+        REQUEST_TIMED_OUT if it is not known in time; and what `decide` raises.
         """
+        try:
+            return await self._change(decide)
+        except InDoubt as doubt:
+            try:
+                async with asyncio.timeout(_LEARN_S):
+                    outcome = await asyncio.shield(doubt.outcome)
+            except TimeoutError:
+                raise doubt from None
+            if outcome is None:
+                raise
+            if not outcome:
+                raise self._not_controller() from None
+            return doubt.records
+
+    async def _change(self, decide: Decide) -> Sequence[Record]:
         async with self._turn:
             await self._begin_term()
             records = decide(self.metadata.image)
@@ -96,17 +116,20 @@ class Controller:
     async def _begin_term(self) -> None:
         """A new controller knows all that was committed before it decides anything."""
         if not self.is_here:
-            raise Refused.because(
-                ErrorCode.NOT_CONTROLLER,
-                f"broker {self.me} is not the controller",
-                f"ask broker {self.metadata.controller}",
-            )
+            raise self._not_controller()
         term = self.metadata.term
         if term != self._term:
             await self.metadata.catch_up()
             doubtful = self._now_ms() - self._doubt_ms
             self._heard_ms = dict.fromkeys(self.metadata.image.live(), doubtful)
             self._term, self._preferred_ms = term, self._now_ms()
+
+    def _not_controller(self) -> Refused:
+        return Refused.because(
+            ErrorCode.NOT_CONTROLLER,
+            f"broker {self.me} is not the controller",
+            f"ask broker {self.metadata.controller}",
+        )
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
@@ -155,11 +178,11 @@ class Controller:
         self._heard_ms[broker] = self._now_ms()
         (self.leaving.add if leaving else self.leaving.discard)(broker)
         if gone:
-            await self.change(lambda image: broker_changes.fence(image, broker))
+            await self._change(lambda image: broker_changes.fence(image, broker))
         elif leaving:
-            await self.change(lambda image: broker_changes.shut_down(image, broker))
+            await self._change(lambda image: broker_changes.shut_down(image, broker))
         elif about.fenced and version >= about.epoch:
-            await self.change(lambda image: broker_changes.unfence(image, broker))
+            await self._change(lambda image: broker_changes.unfence(image, broker))
         return image.brokers[broker].fenced
 
     async def fence(self, broker: BrokerId, why: str) -> None:

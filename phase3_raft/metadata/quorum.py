@@ -29,7 +29,7 @@ from phase3_raft.raft.driver import RaftNode
 from phase3_raft.raft.messages import Members, RaftError
 from phase3_raft.raft.state import NotLeader, RaftConfig
 from phase3_raft.raft.storage import RaftStorage
-from phase3_raft.refused import Refused
+from phase3_raft.refused import InDoubt, Refused
 
 FOLDER = "__raft"
 _LOOKS = 20  # whether another one leads, in the time that a handover may take
@@ -166,7 +166,7 @@ class Quorum:
     async def commit(self, records: Sequence[Record]) -> None:
         """Have these committed, all or none, and applied here. Raises Refused.
 
-        NOT_CONTROLLER: nothing has happened. REQUEST_TIMED_OUT: it may have, or will.
+        NOT_CONTROLLER: nothing has happened. InDoubt: it may have, or will.
         """
         if not records:
             return
@@ -174,7 +174,9 @@ class Quorum:
             await self.node.propose(encode_many(records))
         except (NotLeader, Busy) as error:
             raise Refused.because(ErrorCode.NOT_CONTROLLER, error.problem, error.fix) from error
-        except (OutcomeUnknown, Stopped) as error:
+        except OutcomeUnknown as error:
+            raise InDoubt(error.problem, error.fix, records, error.outcome) from error
+        except Stopped as error:
             raise Refused.because(ErrorCode.REQUEST_TIMED_OUT, error.problem, error.fix) from error
 
     async def catch_up(self) -> None:

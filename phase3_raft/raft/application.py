@@ -6,6 +6,7 @@ same ones on every server.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -24,7 +25,15 @@ MAX_WAITING = 100_000  # proposals that nobody has had an answer to
 
 class OutcomeUnknown(RaftError):
     """The server led no more before it knew: the command may have been, or will be, carried out, or
-    never. Ask for the state before proposing it again, unless twice does no harm."""
+    never. Ask for the state before proposing it again, unless twice does no harm.
+
+    outcome: whether it is carried out, once this server learns that from the next leader; None: it
+    will not learn it, since it has stopped, or has been sent a snapshot instead of the entries.
+    """
+
+    def __init__(self, problem: str, fix: str, outcome: asyncio.Future[bool | None]) -> None:
+        super().__init__(problem, fix)
+        self.outcome = outcome
 
 
 class Busy(RaftError):

@@ -58,7 +58,8 @@ class RaftNode:
     """See the module.
 
     Invariant: _waiting holds, in the order of the log, the entries of this server's own term that
-        somebody waits for; it is empty unless the server leads.
+        somebody waits for; it is empty unless the server leads. _doubted: by index, the entries it
+        proposed and led no more before it knew, with their term, as long as it does not know.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class RaftNode:
         self._proposals: tuple[list[bytes], list[asyncio.Future[Any]]] = ([], [])
         self._waiting: deque[tuple[int, asyncio.Future[Any]]] = deque()
         self._waiting_term = 0
+        self._doubted: dict[int, list[tuple[int, asyncio.Future[bool | None]]]] = {}
         self._reading: dict[asyncio.Future[None], None] = {}
         self._was: tuple[Role, int, ServerId | None] = (Role.FOLLOWER, 0, None)
         self._snapshot: tuple[int, bytes] = (0, b"")  # taken, not yet in place of the log
@@ -127,6 +129,7 @@ class RaftNode:
         self._links.close()
         self._tasks.cancel()
         self._give_up_waiting("stopped")
+        self._doubt_no_more(upto=None)
         for future in self._proposals[1]:
             _fail(future, self._stopped_error())
         for future in self._reading:
@@ -349,6 +352,7 @@ class RaftNode:
         for message in ready.messages:
             send(message)
         if ready.snapshot is not None:
+            self._doubt_no_more(upto=ready.snapshot.index)
             self._events.emit("snapshot-installed", offset=ready.snapshot.index)
         self._apply(ready.committed)
         for read in ready.reads:
@@ -362,6 +366,9 @@ class RaftNode:
                 _, future = waiting.popleft()
                 if not future.done():
                     future.set_result(result)
+            if self._doubted:
+                for its_term, outcome in self._doubted.pop(entry.index, ()):
+                    outcome.set_result(entry.term == its_term)
 
     def _serve(self, read: Read) -> None:
         future = read.context
@@ -386,15 +393,24 @@ class RaftNode:
         self._events.emit(kind, term=server.term, data={"leader": server.leader})
 
     def _give_up_waiting(self, why: str) -> None:
-        for _, future in self._waiting:
+        for index, future in self._waiting:
+            outcome: asyncio.Future[bool | None] = self._loop.create_future()
+            self._doubted.setdefault(index, []).append((self._waiting_term, outcome))
             _fail(
                 future,
                 OutcomeUnknown(
                     f"server {self.config.server_id} {why}: the command may be carried out or not",
                     "read the state from the new leader before you propose it again",
+                    outcome,
                 ),
             )
         self._waiting.clear()
+
+    def _doubt_no_more(self, *, upto: int | None) -> None:
+        """What became of the entries up to this index, None: of all, will not be known here."""
+        for index in [one for one in self._doubted if upto is None or one <= upto]:
+            for _, outcome in self._doubted.pop(index):
+                outcome.set_result(None)
 
     # Snapshots.
 

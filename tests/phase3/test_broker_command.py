@@ -37,7 +37,8 @@ KNOWN = {"data_dir", "port", "partitions", "metrics_port"}
 
 
 @pytest.mark.parametrize(
-    ("session_ms", "elections"), [(2_000, (500, 1_000)), (8_000, (2_000, 4_000)), (100, (300, 600))]
+    ("session_ms", "elections"),
+    [(2_000, (1_000, 2_000)), (8_000, (4_000, 8_000)), (100, (300, 600))],
 )
 def test_how_long_a_controller_may_be_silent_follows_the_session(session_ms, elections):
     quorum = _quorum(1, "c", "1=127.0.0.1:9093", None, None, session_ms)

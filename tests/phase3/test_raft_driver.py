@@ -193,6 +193,47 @@ async def test_a_leader_without_a_majority_says_that_it_does_not_know():
         assert leader.machine.values == [1]
 
 
+@pytest.mark.parametrize("fate", ["carried out", "replaced", "in a snapshot", "its server stops"])
+def test_a_leader_that_did_not_know_learns_from_the_next_one_what_became_of_a_command(fate):
+    async def test():
+        async with Nodes() as nodes:
+            leader = await nodes.leader()
+            await leader.propose(command("append", 1))
+            for follower in nodes.followers():
+                follower.stop()
+            lost = leader.propose(command("append", 2))
+            with pytest.raises(OutcomeUnknown) as caught:
+                await lost
+            outcome, log = caught.value.outcome, leader._server.log
+            assert not outcome.done()
+            before, last = log.term_at(log.last_index - 1), log.last_index
+            head = {"sender": 2, "to": leader.config.server_id, "term": 90}
+            other = Entry(90, last, command("append", 3))
+            if fate == "carried out":
+                other = Entry(before, last, command("append", 2))
+            if fate == "in a snapshot":
+                state = Snapshot(last, 90, Members((1, 2, 3)), leader.machine.snapshot())
+                leader._received([InstallSnapshot(**head, snapshot=state)])
+            elif fate == "its server stops":
+                leader.stop()
+            else:
+                leader._received(
+                    [
+                        Append(
+                            **head,
+                            prev_index=last - 1,
+                            prev_term=before,
+                            entries=(other,),
+                            commit=last,
+                        )
+                    ]
+                )
+            known = {"carried out": True, "replaced": False}
+            assert await outcome is known.get(fate)
+
+    on_a_loop(test)()
+
+
 @on_a_loop
 async def test_commands_that_are_too_long_are_refused_and_the_longest_is_not():
     async with Nodes() as nodes:

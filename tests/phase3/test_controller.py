@@ -1,0 +1,81 @@
+"""A controller that is one no more before it knows what became of its change."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from craft2.clock import ManualClock
+from phase2_groups.error_codes import ErrorCode
+from phase3_raft.metadata.controller import Controller
+from phase3_raft.metadata.image import Image
+from phase3_raft.metadata.records import ProducerIdsRecord
+from phase3_raft.refused import InDoubt, Refused
+
+
+class Deposed:
+    """A quorum in which another one leads before a change is known to be committed."""
+
+    def __init__(self):
+        self.image, self.controller, self.term = Image(), 1, 1
+        self.outcome = asyncio.get_running_loop().create_future()
+
+    async def commit(self, records):
+        self.controller = 2
+        raise InDoubt("broker 1 leads no more", "look first", records, self.outcome)
+
+    async def catch_up(self):
+        pass
+
+    async def keep_members(self):
+        pass
+
+
+def deposed():
+    quorum = Deposed()
+    controller = Controller(
+        1,
+        quorum,
+        ManualClock(),
+        session_ms=2_000,
+        doubt_ms=500,
+        prefer_ms=10_000,
+        accepts=lambda address: None,
+        trouble=print,
+    )
+    return quorum, controller
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [(True, range(1_000)), (False, ErrorCode.NOT_CONTROLLER), (None, ErrorCode.REQUEST_TIMED_OUT)],
+)
+def test_who_asked_for_a_change_is_told_what_became_of_it(outcome, told):
+    async def test():
+        quorum, controller = deposed()
+        asked = asyncio.ensure_future(controller.producer_ids())
+        await asyncio.sleep(0)
+        assert not asked.done()
+        quorum.outcome.set_result(outcome)
+        if outcome:
+            assert await asked == told
+        else:
+            with pytest.raises(Refused) as caught:
+                await asked
+            assert caught.value.code == told
+
+    asyncio.run(test())
+
+
+def test_others_do_not_wait_for_what_one_change_has_become():
+    async def test():
+        quorum, controller = deposed()
+        asked = asyncio.ensure_future(controller.producer_ids())
+        await asyncio.sleep(0)
+        with pytest.raises(Refused, match="not the controller"):
+            await controller.change(lambda image: [ProducerIdsRecord(7)])
+        quorum.outcome.set_result(True)
+        await asked
+
+    asyncio.run(test())
