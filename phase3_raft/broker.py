@@ -33,6 +33,7 @@ from phase3_raft.deadlines import Deadlines
 from phase3_raft.fetch_sessions import FetchSessions
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC, Coordinator, partition_of
 from phase3_raft.groups.offsets import OffsetsPartition
+from phase3_raft.known_brokers import KnownBrokers
 from phase3_raft.metadata import topic_changes
 from phase3_raft.metadata.controller import Controller
 from phase3_raft.metadata.image import Image
@@ -138,6 +139,7 @@ class Broker:
             trouble=trouble,
         )
         self.partitions.may_lead = config.quorum is None
+        self.known_brokers = KnownBrokers(lambda: self.image, self.clock)
         self._listens = asyncio.Event()
         self.replication: Replication | None = None
         if config.quorum is None:
@@ -233,6 +235,7 @@ class Broker:
         for record in records:
             if isinstance(record, RemoveTopicRecord):
                 self.groups.forget_topic(record.name)
+        self.known_brokers.changed(records)
         self.partitions.changed(records)
         for number, offsets in list(self._offsets.items()):
             if not offsets.leads:

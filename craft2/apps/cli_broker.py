@@ -278,7 +278,11 @@ def _quorum(
         raise BadBrokerFile("--voters and --join", "who joins founds nothing: give one")
     where = _address("--raft-listen", listen) if listen else None
     silence = max(_ELECTION_MS, session_ms // 2)  # a busy broker must not be taken for a dead one
-    raft = RaftConfig(election_timeout_ms=(silence, 2 * silence), heartbeat_ms=silence // 5)
+    raft = RaftConfig(
+        election_timeout_ms=(silence, 2 * silence),
+        first_election_ms=(silence // 10, silence // 2),
+        heartbeat_ms=silence // 5,
+    )
     if join is None:
         found = parse_peers(voters or "", "--voters")
         if me not in found:

@@ -86,15 +86,18 @@ def read_status(bootstrap: str) -> ClusterStatus:
         for topic in sorted(reply.topics, key=lambda topic: topic.name)
         for one in sorted(topic.partitions, key=lambda one: one.partition_index)
     ]
+    cluster = ask(
+        bootstrap, "describe_cluster", 0, {"include_cluster_authorized_operations": False}
+    )
     brokers = [
         BrokerStatus(
-            one.node_id,
+            one.broker_id,
             f"{one.host}:{one.port}",
             one.rack,
-            sum(part.leader == one.node_id for part in partitions),
-            sum(one.node_id in part.replicas for part in partitions),
+            sum(part.leader == one.broker_id for part in partitions),
+            sum(one.broker_id in part.replicas for part in partitions),
         )
-        for one in sorted(reply.brokers, key=lambda one: one.node_id)
+        for one in sorted(cluster.brokers, key=lambda one: one.broker_id)
     ]
     return ClusterStatus(reply.cluster_id or "", reply.controller_id, brokers, partitions)
 

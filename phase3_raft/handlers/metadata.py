@@ -34,8 +34,7 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
         "throttle_time": 0,
         "brokers": [
             {"node_id": one.id, "host": one.host, "port": one.port, "rack": one.rack}
-            for one in broker.image.brokers.values()
-            if not one.fenced
+            for one in broker.known_brokers.named()
         ],
         "cluster_id": broker.cluster_id,
         "controller_id": broker.controller_id,

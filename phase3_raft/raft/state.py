@@ -64,6 +64,8 @@ class RaftConfig:
 
     election_timeout_ms: from, to: how long a follower waits for its leader, at random, so that
         two rarely stand at the same moment (paper, 5.2).
+    first_election_ms: the same after its start, when it has not heard from anybody; None: no other.
+        A server that comes back stands too soon then, and is refused: that is the pre-vote's part.
     heartbeat_ms: how often a leader says that it is there; several times within the timeout.
     max_append_entries, max_append_bytes: the most that one message holds; of bytes, one entry's at
         least.
@@ -71,6 +73,7 @@ class RaftConfig:
     """
 
     election_timeout_ms: tuple[int, int] = (300, 600)
+    first_election_ms: tuple[int, int] | None = None
     heartbeat_ms: int = 60
     max_append_entries: int = 1_000
     max_append_bytes: int = 1024**2
@@ -83,6 +86,9 @@ class RaftConfig:
                 f"heartbeat_ms={self.heartbeat_ms}, election_timeout_ms={self.election_timeout_ms}",
                 "give 0 < heartbeat < shortest timeout < longest timeout",
             )
+        first = self.first_election_ms
+        if first is not None and not 0 <= first[0] <= first[1]:
+            raise RaftError(f"first_election_ms={first}", "give 0 <= shortest <= longest")
         for name in ("max_append_entries", "max_in_flight"):
             if getattr(self, name) < 1:
                 raise RaftError(f"{name}={getattr(self, name)}", "give 1 or more")
@@ -150,7 +156,7 @@ class RaftState:
         self.election_at_ms = 0  # a follower or candidate stands then
         self.heartbeat_at_ms = 0  # a leader says that it is there then
         self.quorum_at_ms = 0  # a leader asks itself then whether a majority hears it
-        self._set_election_timer()
+        self._set_election_timer(self.config.first_election_ms)
 
     @property
     def members(self) -> Members:
@@ -170,8 +176,8 @@ class RaftState:
             )
         self.role = role
 
-    def _set_election_timer(self) -> None:
-        shortest, longest = self.config.election_timeout_ms
+    def _set_election_timer(self, wait_ms: tuple[int, int] | None = None) -> None:
+        shortest, longest = wait_ms or self.config.election_timeout_ms
         self.election_at_ms = self._now + shortest + int(self._random() * (longest - shortest))
 
     def _has_leader(self) -> bool:

@@ -44,6 +44,7 @@ def test_how_long_a_controller_may_be_silent_follows_the_session(session_ms, ele
     quorum = _quorum(1, "c", "1=127.0.0.1:9093", None, None, session_ms)
     assert quorum.raft.election_timeout_ms == elections
     assert quorum.raft.heartbeat_ms == elections[0] // 5
+    assert quorum.raft.first_election_ms == (elections[0] // 10, elections[0] // 2)
 
 
 def test_a_file_has_the_options_by_name(tmp_path):

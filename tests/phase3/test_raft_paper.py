@@ -140,6 +140,13 @@ def test_5_2_timeouts_are_random_within_their_bounds():
     assert all(config.election_timeout_ms[0] <= at < config.election_timeout_ms[1] for at in seen)
 
 
+def test_a_server_that_has_just_begun_may_stand_sooner_and_only_then():
+    cluster = Cluster(3, first_election_ms=(20, 40))
+    assert cluster[1].election_at_ms == 30
+    cluster[1]._set_election_timer()
+    assert cluster[1].election_at_ms == 450
+
+
 def test_5_2_a_new_leader_says_so_at_once():
     cluster = Cluster(3)
     cluster.elect(1)
