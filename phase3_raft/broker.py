@@ -372,6 +372,7 @@ class Broker:
             trouble=self._trouble,
         )
         self.partitions.caught_up = self.replication.caught_up
+        quorum.node.lost = lambda who: self.tasks.spawn(self.controller.hung_up(who))
         self.replication.start()
 
     def _found(self, metadata: MetadataLog) -> None:

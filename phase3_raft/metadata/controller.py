@@ -6,8 +6,8 @@ cluster the broker whose Raft server leads is the controller. Its decisions are 
 quorum in its term or not at all: one that leads no more, and does not know it, changes nothing.
 
 Brokers say several times a second that they are there. One that has not for `session_ms` is
-*fenced*: others lead its partitions. One that is silent for `doubt_ms` is called: if nobody accepts
-connections where it was, its process is gone, and there is nothing to wait for.
+*fenced*: others lead its partitions. One that is silent for `doubt_ms`, or has hung up, is called:
+if nobody accepts connections where it was, its process is gone, and there is nothing to wait for.
 
 Source: Kafka's `QuorumController`, `ClusterControlManager`; KIP-631.
 """
@@ -213,9 +213,20 @@ class Controller:
         if silent_ms > self._session_ms:
             await self.fence(broker, f"it was not heard of for {silent_ms} ms")
         elif silent_ms > self._doubt_ms:
-            about = self.metadata.image.brokers[broker]
-            if not await self._accepts(Address(about.host, about.port)):
-                await self.fence(broker, f"nobody listens at {about.host}:{about.port} any more")
+            await self._call(broker)
+
+    async def _call(self, broker: BrokerId) -> None:
+        about = self.metadata.image.brokers[broker]
+        if not await self._accepts(Address(about.host, about.port)):
+            await self.fence(broker, f"nobody listens at {about.host}:{about.port} any more")
+
+    async def hung_up(self, broker: BrokerId) -> None:
+        """A connection to it broke: it may have died, and then nobody need wait for its silence."""
+        try:
+            if self.is_here and broker in self.metadata.image.live():
+                await self._call(broker)
+        except Refused:
+            pass  # another one is the controller by now
 
     # What brokers ask for.
 

@@ -76,6 +76,7 @@ class RaftNode:
         self.machine = machine
         self.failure: Exception | None = None
         self.stopped = asyncio.Event()
+        self.lost: Callable[[ServerId], object] = lambda server: None  # told who hung up
         self._storage = storage
         self._events = events or Events(f"server-{config.server_id}")
         self._tasks = Tasks(self._fail)
@@ -281,6 +282,7 @@ class RaftNode:
         if not self.stopped.is_set():
             self._server.connection_lost(to, self._now_ms())
             self._wake()
+            self.lost(to)
 
     def _wake(self) -> None:
         """Work, soon: after everything that has come in by now."""
