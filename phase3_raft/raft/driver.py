@@ -282,7 +282,7 @@ class RaftNode:
         if not self.stopped.is_set():
             self._server.connection_lost(to, self._now_ms())
             self._wake()
-            self.lost(to)
+            self._loop.call_soon(self.lost, to)  # not in the middle of what a connection does
 
     def _wake(self) -> None:
         """Work, soon: after everything that has come in by now."""

@@ -48,7 +48,7 @@ FOUND = {
     "resigned-writes-on": 22,
     "sequences-forgotten": 0,
     "two-decisions": 1,
-    "unclean": 3,
+    "unclean": 9,
 }
 # Each showed something wrong in the brokers before it was mended, with the world as it was then.
 ONCE_BROKEN = (81, 83, 86, 96, 205, 1262)

@@ -1,4 +1,4 @@
-"""A controller that is one no more before it knows what became of its change."""
+"""A controller that leads no more before it knows what became of a change, or is hung up on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from craft2.clock import ManualClock
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.metadata.controller import Controller
 from phase3_raft.metadata.image import Image
-from phase3_raft.metadata.records import ProducerIdsRecord
+from phase3_raft.metadata.records import BrokerRecord, ProducerIdsRecord
 from phase3_raft.refused import InDoubt, Refused
 
 
@@ -32,19 +32,30 @@ class Deposed:
         pass
 
 
-def deposed():
-    quorum = Deposed()
-    controller = Controller(
+class Ruling(Deposed):
+    """One in which all is committed at once."""
+
+    async def commit(self, records):
+        for record in records:
+            self.image.apply(record)
+
+
+def controller_of(quorum, accepts=None):
+    return Controller(
         1,
         quorum,
         ManualClock(),
         session_ms=2_000,
         doubt_ms=500,
         prefer_ms=10_000,
-        accepts=lambda address: None,
-        trouble=print,
+        accepts=accepts,
+        trouble=lambda words: None,
     )
-    return quorum, controller
+
+
+def deposed():
+    quorum = Deposed()
+    return quorum, controller_of(quorum)
 
 
 @pytest.mark.parametrize(
@@ -77,5 +88,27 @@ def test_others_do_not_wait_for_what_one_change_has_become():
             await controller.change(lambda image: [ProducerIdsRecord(7)])
         quorum.outcome.set_result(True)
         await asked
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("listens", [True, False])
+@pytest.mark.parametrize("rules", [True, False])
+def test_who_hangs_up_is_fenced_at_once_if_nobody_listens_there_any_more(listens, rules):
+    async def test():
+        quorum, called = Ruling(), []
+
+        async def accepts(address):
+            called.append(address.port)
+            return listens
+
+        controller = controller_of(quorum, accepts)
+        for number in (1, 2):
+            quorum.image.apply(BrokerRecord(number, "127.0.0.1", 9_000 + number))
+        quorum.controller = 1 if rules else 2
+        await controller.hung_up(2)
+        await controller.hung_up(3)  # nobody knows it
+        assert called == [9_002] * rules
+        assert quorum.image.live() == ([1] if rules and not listens else [1, 2])
 
     asyncio.run(test())
