@@ -2,7 +2,7 @@
 
 A log is only ever written at its end, so a crash leaves whole batches and then, perhaps, a *torn
 tail*: bytes that were on their way. Those are cut; nobody was told that they are safe. Damage is
-another thing: a disk that lies, a bit that fell over, somebody's editor. Cutting there would throw
+another thing: a disk that lies, a bit that flipped, somebody's editor. Cutting there would throw
 away records that were promised, so damage is reported, with file, position and offset, and the log
 does not open.
 
@@ -14,10 +14,10 @@ How to tell them apart, at the first byte that does not continue the log:
    never arrived, and the file system shows zeros in their place, while a later write arrived. If
    there are such zeros, the records behind them were not promised either: they are cut, but kept
    in a file beside the log, and reported. Without such zeros: damage.
-4. Nothing valid follows in this file, but segments with batches come after it. The same as 3 (who
-   calls keeps those segments as well; `kept_as` speaks of this file), and one thing more is
-   explained by a crash: a file that ends in the middle of a batch, since its new size never
-   arrived. Otherwise: damage.
+4. Nothing valid follows in this file, but segments with batches come after it. Cut only if such
+   zeros lie before the file's end, or if it ends in the middle of a batch, since its new size
+   never arrived; the caller keeps the later segments as in 3 (`kept_as` speaks of this file).
+   Otherwise: damage.
 """
 
 from __future__ import annotations

@@ -54,7 +54,8 @@ def start(folder: Folder = None) -> None:
     """Write a learner's edition into a folder; what is there already is kept."""
     from craft2.course.workbook import start as write_edition
 
-    _say(write_edition(folder or _workbook()))
+    root = folder or _workbook()
+    _say([*write_edition(root), f"next: craft2 lab {root} opens it; craft2 grade grades it"])
 
 
 @app.command()

@@ -42,6 +42,7 @@ SPOKEN = {
     "produce": (3, 9),
     "sync_group": (0, 5),
 }
+_SILENT_S = 2.0
 
 
 class CannotTalk(Craft2Error):
@@ -67,6 +68,7 @@ class Cluster:
         self._brokers: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._coordinators: dict[str, Address] = {}
+        self._silent: set[Address] = set()  # who did not answer when last asked
         self.counts: dict[str, int | ErrorCode] = {}
 
     # Asking.
@@ -85,11 +87,23 @@ class Cluster:
         await connection.tell(name, version, fields)
 
     async def ask_anybody(self, name: str, fields: Fields) -> Message:
-        """The reply of the first broker that can be reached. Raises OSError if none can."""
+        """The reply of the first broker that answers. Raises OSError if none does.
+
+        One that was silent for `_SILENT_S` while there was another to ask is asked last from then
+        on: it may have stopped, or be cut off, and nobody has noticed.
+        """
         error: Exception = ConnectionError("no address to ask")
-        for address in dict.fromkeys((*self._brokers.values(), *self._bootstrap)):
+        known = dict.fromkeys((*self._brokers.values(), *self._bootstrap))
+        addresses = sorted(known, key=self._silent.__contains__)
+        for left, address in zip(reversed(range(len(addresses))), addresses, strict=True):
             try:
-                return await self.ask(address, name, fields)
+                async with asyncio.timeout(_SILENT_S if left else None):
+                    reply = await self.ask(address, name, fields)
+                self._silent.discard(address)
+                return reply
+            except TimeoutError as why:
+                self._silent.add(address)
+                error = why
             except (OSError, BadMessage) as why:
                 error = why
         raise ConnectionError(f"no broker answers: {error}") from error

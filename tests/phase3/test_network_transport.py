@@ -18,7 +18,7 @@ from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import Heartbeat
 from phase2_groups.producer import Producer
 from phase2_groups.producer_config import ProducerConfig
-from phase3_raft.client import NetworkTransport
+from phase3_raft.client import NetworkTransport, cluster
 from phase3_raft.client.cluster import Cluster
 from phase3_raft.local_broker import LocalBroker
 
@@ -52,6 +52,17 @@ def test_a_broker_that_is_not_there_is_a_network_error():
         reply = transport.ask_group("g", heartbeat, 1_000)
         assert reply is None or reply.error.retriable
         assert transport.committed("g", [("t", 0)])["t", 0].retriable
+
+
+def test_a_broker_that_answers_nothing_is_passed_over(monkeypatch):
+    """It was stopped, or is cut off: the system accepts connections for it all the same."""
+    monkeypatch.setattr(cluster, "_SILENT_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as mute, LocalBroker() as broker:
+        where = f"127.0.0.1:{mute.getsockname()[1]},{broker.bootstrap_servers}"
+        with Producer(ProducerConfig(bootstrap_servers=where)) as producer:
+            assert producer.send("t", b"", partition=0).result(20).offset == 0
+        with NetworkTransport(where) as transport:
+            assert transport.metadata(["t"]) == {"t": 1}
 
 
 def nobody():

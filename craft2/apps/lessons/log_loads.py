@@ -176,7 +176,7 @@ def power_cuts(count: int) -> None:
 
 
 def flipped_bit(position: int) -> FaultyDisk:
-    """A disk with that log, of which everything arrived; but one bit of it fell over."""
+    """A disk with that log, of which everything arrived; but one bit of it flipped."""
     disk = log_without_power(1.0, 0)
     file = disk.open(_SEGMENT, "write")
     file.write_at(position, bytes([file.read_at(position, 1)[0] ^ 1]))

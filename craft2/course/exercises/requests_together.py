@@ -192,7 +192,7 @@ EXERCISE = Exercise(
         "middle of a size, and give all the frames that are complete: a client that waits for its "
         "reply sends nothing more that would bring out a forgotten one. The size is checked before "
         "its bytes come, or anybody could make a broker wait for two gigabytes. And pieces are "
-        "joined once: joined with each read, a request of 100 MB would copy terabytes."
+        "joined once: joined with each read, a request of 100 MB would copy tens of gigabytes."
     ),
     wrong={
         "each feed is a frame": "return [data[4:]]",

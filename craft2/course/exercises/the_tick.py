@@ -48,6 +48,13 @@ class _Group:
 
     def tick(self, what: str) -> None:
         doing(f"_evict() {what}")
+        self.removals, remove = 0, self._machine._remove
+
+        def counted(gone: Any) -> None:
+            self.removals += 1
+            remove(gone)
+
+        self._machine._remove = counted
         self._machine._tick()
         self.effects = self._machine._effects
 
@@ -115,6 +122,8 @@ def _several_at_once(module: ModuleType) -> None:
     group = _Group(module, there=0, ann=6_500, bob=9_000)
     group.tick("with two silent members, `ann` and `bob`")
     equal("who is left of `there`, `ann` and `bob`", group.left(), ["there"])
+    once = "one call with both of them: each call says why there is a rebalance"
+    equal("calls of self._remove for `ann` and `bob`", group.removals, 1, once)
     begun = group.because("rebalance-begins")
     equal("rebalances that were begun", len(begun), 1)
     for name in ("ann", "bob"):

@@ -114,10 +114,10 @@ EXERCISE = Exercise(
         "The leader names an epoch that it has, and where that ends there. Up to where could both "
         "logs have the same records of epochs up to this one? After which two offsets surely not?",
         "After the leader's end of that epoch, and after where it (or the latest before it) ends "
-        "in the follower's own log, end_of(epoch). The smaller of the two. And where one side has "
-        "no such epoch at all, nothing can be kept.",
-        "epoch, end = diverging; ours, our_end = end_of(epoch). If one of the two has no such "
-        "epoch, the answer is 0. Else it is one of the two ends: which, if nothing may be kept "
+        "in the follower's own log, end_of(epoch). The smaller of the two. An older epoch than the "
+        "one asked for is an answer like any other; (-1, -1) is none, and then nothing is kept.",
+        "epoch, end = diverging; ours, our_end = end_of(epoch). If one of the two epochs is -1, "
+        "the answer is 0. Else it is one of the two ends: which, if nothing may be kept "
         "that the leader might not have, and nothing that is of another epoch in our own log?",
     ),
     check=check,
