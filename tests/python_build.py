@@ -1,8 +1,8 @@
 """Whether the Python that runs this can be told to be a good one for the workbook: exit status 0.
 
 It is new enough, makes virtual environments, and was built with optimisations. Without them, as
-pyenv builds it unless told otherwise, a broker takes a third more processor time for a request, and
-the tests as much longer. A distribution has its own way to ask for them, and always does.
+pyenv builds it unless told otherwise, a broker has clearly more to do for a request, and the tests
+take longer. A distribution has its own way to ask for them, and always does.
 """
 
 import importlib.util

@@ -138,23 +138,6 @@ def test_a_client_that_says_no_more_is_still_answered(tmp_path):
     play(tmp_path, story)
 
 
-def test_a_client_that_says_no_more_has_what_is_due_and_is_not_waited_with(tmp_path):
-    """It has closed its socket, most likely: a long poll of half an hour must not stay behind."""
-
-    async def story(some):
-        partition = some.broker.partition("u", 0)
-        some.writer.write(produce(1) + fetch(2))
-        await some.until(lambda: some.syncs and partition._watchers)
-        some.writer.write_eof()
-        await asyncio.sleep(0)
-        some.syncs[0].set_result(None)
-        assert [await some.reply() for _ in range(2)] == [1, None]
-        assert not partition._watchers
-        assert some.broker.server.connections == 0
-
-    play(tmp_path, story)
-
-
 def test_no_more_are_underway_than_may_be(tmp_path, monkeypatch):
     monkeypatch.setattr(server, "_UNDERWAY", 2)
 
