@@ -37,8 +37,9 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class BrokerRecord(_Record, frozen=True):
     """A broker, and where clients reach it.
 
-    fenced: it has not been heard of for a while, so it leads nothing and clients are not told of
-    it. incarnation: another one each time that it starts. epoch: grows with each of these.
+    fenced: it has not been heard of for a while, so it leads nothing, and soon clients are told of
+    it no more (`known_brokers`). incarnation: another one each time that it starts. epoch: grows
+    with each of these.
     raft: host:port of its Raft server, if it is none of the voters that founded the cluster.
     """
 
