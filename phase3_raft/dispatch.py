@@ -215,27 +215,38 @@ class Dispatch:
     async def _decided(self, api: Api, header: Header, frame: bytes, host: str) -> Reply:
         """The controller's reply. While there is none, or another one is elected, the client waits
         for it, so long at most: it needs to know nothing of controllers (KIP-590)."""
-        until = self._now() + DECIDE_S
+        broker = self._broker
+        until, known = self._now() + DECIDE_S, broker.controller_id
         while True:
-            broker = self._broker
             if broker.controller.is_here:
                 reply = await self._reply(api, header, frame, host)
             else:
                 reply = await self._passed_on(frame)
-            again = reply is None or self._is_refused(api, header, reply)
-            if not again or self._now() > until:
+            if reply is not None and not self._is_refused(api, header, reply):
+                return reply
+            if broker.controller_id not in (known, -1):  # another one, which has its time, too
+                until, known = self._now() + DECIDE_S, broker.controller_id
+            elif self._now() > until:
                 return reply if reply is not None else await self._reply(api, header, frame, host)
             await asyncio.sleep(PAUSE_S)
 
     async def _passed_on(self, frame: bytes) -> Reply:
-        """The reply of the controller, which is elsewhere; None: it cannot be asked."""
-        broker = self._broker
-        if broker.controller_id < 0:
+        """The reply of the controller, which is elsewhere; None: it cannot be asked, or does not
+        answer, and by now there is another one."""
+        broker, asked = self._broker, self._broker.controller_id
+        if asked < 0:
             return None
+        relay = asyncio.ensure_future(broker.peers.relay(asked, frame))
         try:
-            reply = await broker.peers.relay(broker.controller_id, frame)
+            while not relay.done():
+                await asyncio.wait([relay], timeout=DECIDE_S)
+                if not relay.done() and broker.controller_id not in (asked, -1):
+                    return None
+            reply = relay.result()
         except OSError:
             return None
+        finally:
+            relay.cancel()
         return [len(reply).to_bytes(4), reply]
 
     def _is_refused(self, api: Api, header: Header, reply: list[Piece]) -> bool:

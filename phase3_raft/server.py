@@ -157,7 +157,7 @@ class _Connection:
             self._reader.resume()
             if self.held:
                 self._hold()
-            if self._asks_no_more and not self._begun and self._work is None:
+            if self._asks_no_more and not self.is_due:
                 self.close()
         if self._server.is_ending:
             self._server.settled()

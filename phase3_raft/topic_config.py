@@ -15,16 +15,19 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from craft2.errors import Craft2Error
 from phase1_file_queue.log_config import LogConfig
+from phase2_groups.error_codes import ErrorCode
+from phase3_raft.refused import Refused
 
 _REPLICAS = r"\*|(\d+:\d+(,\d+:\d+)*)?"
 _MAX_INT64 = 2**63 - 1
 _MAX_INT32 = 2**31 - 1
 
 
-class BadConfig(Craft2Error):
+class BadConfig(Refused):
     """A setting that does not exist, or a value that it cannot have."""
+
+    code = ErrorCode.INVALID_CONFIG
 
 
 class Setting(NamedTuple):

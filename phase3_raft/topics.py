@@ -1,4 +1,4 @@
-"""Topics, as a broker makes and changes them for its clients: decided here, or by the controller.
+"""Topics, as a broker makes them: decided here, or by the controller.
 
 The handlers of the admin APIs run on the controller: other brokers pass such requests on to it
 (`dispatch`). What a broker needs without being asked for it in so many words, a topic that is used
@@ -8,14 +8,15 @@ and not there, or the one of the groups, it asks the controller for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from craft2.disk import DiskError
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.codec import BadMessage
 from phase3_raft.metadata import topic_changes
-from phase3_raft.metadata.controller import Controller
+from phase3_raft.metadata.controller import Controller, Decide
 from phase3_raft.metadata.image import Image
-from phase3_raft.metadata.records import BrokerId, Record
+from phase3_raft.metadata.records import BrokerId
 from phase3_raft.metadata.topic_changes import Assignment
 from phase3_raft.peers import Peers
 from phase3_raft.refused import Refused
@@ -47,62 +48,26 @@ class Topics:
         """As many as was said, if there are so many brokers, whether they run at present or not."""
         return max(1, min(self._default_replicas, len(self._image.brokers)))
 
-    async def create(
+    def creation(
         self,
         name: str,
         partitions: int = DEFAULT,
         replicas: int = DEFAULT,
         config: Mapping[str, str] | None = None,
         assignment: Assignment | None = None,
-        *,
-        only_check: bool = False,
-    ) -> None:
-        """Make a topic. Raises Refused, BadConfig, DiskError."""
-        topic_id = self._new_id()
+    ) -> Decide:
+        """What makes a topic, for the controller."""
         partitions = self._default_partitions if partitions == DEFAULT else partitions
         replicas = self.default_replicas() if replicas == DEFAULT else replicas
-
-        def decide(image: Image) -> list[Record]:
-            records = topic_changes.create(
-                image, name, topic_id, partitions, replicas, config or {}, assignment
-            )
-            return [] if only_check else records
-
-        await self._controller.change(decide)
-
-    async def grow(
-        self,
-        name: str,
-        partitions: int,
-        assignment: Assignment | None = None,
-        *,
-        only_check: bool = False,
-    ) -> None:
-        """Let a topic have more partitions. Raises Refused, DiskError."""
-
-        def decide(image: Image) -> list[Record]:
-            records = topic_changes.grow(image, name, partitions, assignment)
-            return [] if only_check else records
-
-        await self._controller.change(decide)
-
-    async def delete(self, name: str) -> None:
-        """A topic, its records and what groups committed for it are no more.
-
-        Raises Refused, DiskError.
-        """
-        await self._controller.change(lambda image: topic_changes.delete(image, name))
-
-    async def configure(
-        self, name: str, changes: Mapping[str, str | None], *, only_check: bool = False
-    ) -> None:
-        """Change settings of a topic; None: the default. Raises Refused, BadConfig, DiskError."""
-
-        def decide(image: Image) -> list[Record]:
-            records = topic_changes.configure(image, name, changes)
-            return [] if only_check else records
-
-        await self._controller.change(decide)
+        return partial(
+            topic_changes.create,
+            name=name,
+            topic_id=self._new_id(),
+            partitions=partitions,
+            replicas=replicas,
+            config=config or {},
+            assignment=assignment,
+        )
 
     async def need(self, name: str, partitions: int = DEFAULT) -> ErrorCode:
         """Have a topic made that is used and not there; NONE if this broker knows it now."""
@@ -119,7 +84,7 @@ class Topics:
             if controller is None:
                 return ErrorCode.LEADER_NOT_AVAILABLE
             if self._controller.is_here:
-                await self.create(name, partitions)
+                await self._controller.change(self.creation(name, partitions))
                 return ErrorCode.NONE
             return await self._ask_for(controller, name, partitions)
         except Refused as error:

@@ -12,7 +12,8 @@ from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
 from phase3_raft.handlers.describe_configs import BROKER
-from phase3_raft.handlers.incremental_alter_configs import alter
+from phase3_raft.handlers.incremental_alter_configs import Changes, alter
+from phase3_raft.metadata.image import Image
 from phase3_raft.metadata.topic_changes import existing
 from phase3_raft.refused import Refused
 from phase3_raft.schemas import Fields
@@ -21,20 +22,19 @@ from phase3_raft.schemas import Fields
 async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply: each resource succeeds or fails for itself, with all its settings."""
 
-    def changes(resource: Any) -> dict[str, str | None]:
-        given = {one.name: one.value for one in resource.configs}
-        if len(given) < len(resource.configs):
-            raise Refused.because(ErrorCode.INVALID_REQUEST, "a setting is given twice")
-        for name, value in given.items():
-            if value is None:
-                raise Refused.because(ErrorCode.INVALID_REQUEST, f"{name} without a value")
-        name = resource.resource_name
-        if resource.resource_type == BROKER:
-            before = broker.image.broker_config.get(name, {})
-        else:
-            before = existing(broker.image, name).config
-        return {**dict.fromkeys(before), **given}
+    return await alter(broker, request, _changes)
 
-    only = request.validate_only
-    responses = [await alter(broker, one, changes, only=only) for one in request.resources]
-    return {"throttle_time": 0, "responses": responses}
+
+def _changes(resource: Any, image: Image) -> Changes:
+    given = {one.name: one.value for one in resource.configs}
+    if len(given) < len(resource.configs):
+        raise Refused.because(ErrorCode.INVALID_REQUEST, "a setting is given twice")
+    for name, value in given.items():
+        if value is None:
+            raise Refused.because(ErrorCode.INVALID_REQUEST, f"{name} without a value")
+    name = resource.resource_name
+    if resource.resource_type == BROKER:
+        before = image.broker_config.get(name, {})
+    else:
+        before = existing(image, name).config
+    return {**dict.fromkeys(before), **given}

@@ -5,57 +5,67 @@ Left out: a client's own choice of replicas on a broker that has no others (its 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from craft2.disk import DiskError
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
 from phase3_raft.handlers.describe_configs import DEFAULT, SET
+from phase3_raft.metadata.controller import Decide
+from phase3_raft.metadata.image import Image
+from phase3_raft.metadata.records import Record
 from phase3_raft.refused import Refused
 from phase3_raft.schemas import Fields
-from phase3_raft.topic_config import SETTINGS, BadConfig, TopicConfig
+from phase3_raft.topic_config import SETTINGS, TopicConfig
 
 
 async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply."""
-    names = [topic.name for topic in request.topics]
+    names = Counter(topic.name for topic in request.topics)
+    decisions = [
+        _twice(topic.name) if names[topic.name] > 1 else _creation(broker, topic)
+        for topic in request.topics
+    ]
+    refused = await broker.controller.change_each(decisions, only_check=request.validate_only)
     return {
         "throttle_time": 0,
         "topics": [
-            await _create(broker, topic, request, twice=names.count(topic.name) > 1)
-            for topic in request.topics
+            _made(broker, topic) if error is None else _failed(topic.name, error)
+            for topic, error in zip(request.topics, refused, strict=True)
         ],
     }
 
 
-async def _create(broker: Broker, topic: Any, request: Any, *, twice: bool) -> Fields:
-    partitions, replicas, assignment = topic.num_partitions, topic.replication_factor, None
+def _twice(name: str) -> Decide:
+    def decide(image: Image) -> Sequence[Record]:
+        raise Refused.because(ErrorCode.INVALID_REQUEST, f"topic {name!r} is named twice")
+
+    return decide
+
+
+def _creation(broker: Broker, topic: Any) -> Decide:
+    assignment = None
     if topic.assignments:
         numbers = {one.partition_index: one.broker_ids for one in topic.assignments}
         assignment = [numbers.get(number, ()) for number in range(len(topic.assignments))]
-    config = {one.name: one.value for one in topic.configs if one.value is not None}
-    try:
-        if twice:
-            raise Refused.because(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named twice")
-        await broker.topics.create(
-            topic.name,
-            partitions,
-            replicas,
-            config,
-            assignment,
-            only_check=request.validate_only,
-        )
-    except Refused as error:
-        return _failed(topic.name, error.code, str(error))
-    except BadConfig as error:
-        return _failed(topic.name, ErrorCode.INVALID_CONFIG, str(error))
-    except DiskError as error:
-        return _failed(topic.name, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    return broker.topics.creation(
+        topic.name, topic.num_partitions, topic.replication_factor, _config(topic), assignment
+    )
+
+
+def _config(topic: Any) -> dict[str, str]:
+    return {one.name: one.value for one in topic.configs if one.value is not None}
+
+
+def _made(broker: Broker, topic: Any) -> Fields:
+    partitions, replicas = topic.num_partitions, topic.replication_factor
     made = broker.image.topics.get(topic.name)
     if made is not None:
         partitions, replicas = len(made.partitions), len(made.partitions[0].replicas)
+    config = _config(topic)
     settings = TopicConfig(config)
     return {
         "name": topic.name,
@@ -77,12 +87,12 @@ async def _create(broker: Broker, topic: Any, request: Any, *, twice: bool) -> F
     }
 
 
-def _failed(name: str, code: ErrorCode, message: str) -> Fields:
+def _failed(name: str, error: Refused) -> Fields:
     return {
         "name": name,
         "topic_id": None,
-        "error_code": code,
-        "error_message": message,
+        "error_code": error.code,
+        "error_message": str(error),
         "num_partitions": -1,
         "replication_factor": -1,
         "configs": None,

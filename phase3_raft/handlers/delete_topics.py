@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from craft2.disk import DiskError
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
-from phase3_raft.metadata.topic_changes import existing
+from phase3_raft.metadata import topic_changes
+from phase3_raft.metadata.image import Image
+from phase3_raft.metadata.records import Record
 from phase3_raft.refused import Refused
 from phase3_raft.schemas import Fields
 
 
 async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply: each topic succeeds or fails for itself."""
-    if asked.version < 6:
-        wanted = [(name, None) for name in request.topic_names]
+    image = broker.image
+    if asked.version >= 6:
+        named = [_found(image, topic.name, topic.topic_id) for topic in request.topics]
     else:
-        wanted = [(topic.name, topic.topic_id) for topic in request.topics]
-    return {"throttle_time": 0, "responses": [await _delete(broker, *one) for one in wanted]}
+        named = [_found(image, name, None) for name in request.topic_names]
+    refused = await broker.controller.change_each([partial(_delete, *one) for one in named])
+    return {
+        "throttle_time": 0,
+        "responses": [
+            {
+                "name": name,
+                "topic_id": topic_id,
+                "error_code": error.code if error is not None else ErrorCode.NONE,
+                "error_message": str(error) if error is not None else None,
+            }
+            for (name, topic_id), error in zip(named, refused, strict=True)
+        ],
+    }
 
 
-async def _delete(broker: Broker, name: str | None, topic_id: UUID | None) -> Fields:
-    error, message = ErrorCode.NONE, None
-    if name is None and topic_id is not None:
-        found = [one for one in broker.image.topics.values() if one.topic_id == topic_id.hex]
-        name = found[0].name if found else None
-        error = ErrorCode.NONE if found else ErrorCode.UNKNOWN_TOPIC_ID
+def _found(image: Image, name: str | None, topic_id: UUID | None) -> tuple[str | None, UUID | None]:
+    """A topic's name and its id, as far as there is one."""
     if name is not None:
-        try:
-            topic_id = UUID(existing(broker.image, name).topic_id)
-            await broker.topics.delete(name)
-        except Refused as refused:
-            error, message = refused.code, str(refused)
-        except DiskError as failed:
-            error, message = ErrorCode.KAFKA_STORAGE_ERROR, str(failed)
-    return {"name": name, "topic_id": topic_id, "error_code": error, "error_message": message}
+        there = image.topics.get(name)
+        return name, None if there is None else UUID(there.topic_id)
+    for topic in image.topics.values():
+        if topic_id is not None and topic.topic_id == topic_id.hex:
+            return topic.name, topic_id
+    return None, topic_id
+
+
+def _delete(name: str | None, topic_id: UUID | None, image: Image) -> Sequence[Record]:
+    if name is None:
+        raise Refused.because(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic of id {topic_id}")
+    return topic_changes.delete(image, name)

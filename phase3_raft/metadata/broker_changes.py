@@ -88,7 +88,7 @@ def unregister(image: Image, broker: BrokerId) -> list[Record]:
 
 
 def configure(image: Image, name: str, changes: Mapping[str, str | None]) -> list[Record]:
-    """Other settings of a broker, "" for all; None: the default. Raises Refused, BadConfig."""
+    """Other settings of a broker, "" for all; None: the default. Raises Refused."""
     if name != FOR_ALL and not (name.isdecimal() and int(name) in image.brokers):
         raise Refused.because(
             ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}", f"take one of {image.live()}"

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from craft2.clock import Clock
+from craft2.disk import DiskError
 from craft2.net import Address
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.metadata import broker_changes
@@ -95,16 +96,50 @@ class Controller:
         try:
             return await self._change(decide)
         except InDoubt as doubt:
-            try:
-                async with asyncio.timeout(_LEARN_S):
-                    outcome = await asyncio.shield(doubt.outcome)
-            except TimeoutError:
-                raise doubt from None
+            await asyncio.wait([doubt.outcome], timeout=_LEARN_S)
+            outcome = doubt.outcome.result() if doubt.outcome.done() else None
             if outcome is None:
                 raise
             if not outcome:
                 raise self._not_controller() from None
             return doubt.records
+
+    async def change_each(
+        self, decisions: Sequence[Decide], *, only_check: bool = False
+    ) -> list[Refused | None]:
+        """Commit together what each of these decides, one after the other; returns why one cannot
+        be done, in their order; None: it is.
+
+        In one commit, so that a controller that leads no more has not done the half of it: then
+        none is done, or all that could be. only_check: commit nothing.
+        """
+        refused: list[Refused | None] = []
+
+        def decide(image: Image) -> Sequence[Record]:
+            refused.clear()
+            draft = image.copy() if len(decisions) > 1 else image
+            records: list[Record] = []
+            for one in decisions:
+                try:
+                    decided = one(draft)
+                except Refused as error:
+                    refused.append(error)
+                    continue
+                refused.append(None)
+                records += decided
+                if draft is not image:
+                    for record in decided:
+                        draft.apply(record)
+            return [] if only_check else records
+
+        try:
+            await self.change(decide)
+        except Refused as error:
+            return [error] * len(decisions)
+        except DiskError as error:
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            return [Refused.because(code, error.problem, error.fix)] * len(decisions)
+        return refused
 
     async def _change(self, decide: Decide) -> Sequence[Record]:
         async with self._turn:

@@ -97,6 +97,14 @@ class Image:
             found += [ConfigRecord("broker", broker, *item) for item in config.items()]
         return [*found, ProducerIdsRecord(self.next_producer_id)]
 
+    def copy(self) -> Image:
+        """An equal one, to try records on."""
+        twin = Image()
+        for record in self.records():
+            twin.apply(record)
+        twin.version = self.version
+        return twin
+
     def partitions(self) -> Iterator[PartitionRecord]:
         """All of them."""
         for topic in self.topics.values():

@@ -24,7 +24,13 @@ from craft2.net import Address, Net, parse_address
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.metadata.image import Image
 from phase3_raft.metadata.records import BrokerId, BrokerRecord, Record, decode_many, encode_many
-from phase3_raft.raft.application import Busy, NodeConfig, OutcomeUnknown, Stopped
+from phase3_raft.raft.application import (
+    MAX_COMMAND_BYTES,
+    Busy,
+    NodeConfig,
+    OutcomeUnknown,
+    Stopped,
+)
 from phase3_raft.raft.driver import RaftNode
 from phase3_raft.raft.messages import Members, RaftError
 from phase3_raft.raft.state import NotLeader, RaftConfig
@@ -166,12 +172,20 @@ class Quorum:
     async def commit(self, records: Sequence[Record]) -> None:
         """Have these committed, all or none, and applied here. Raises Refused.
 
-        NOT_CONTROLLER: nothing has happened. InDoubt: it may have, or will.
+        NOT_CONTROLLER, POLICY_VIOLATION: nothing has happened. InDoubt: it may have, or will.
         """
         if not records:
             return
+        command = encode_many(records)
+        if len(command) > MAX_COMMAND_BYTES:
+            raise Refused.because(
+                ErrorCode.POLICY_VIOLATION,
+                f"a change of {len(command)} bytes of metadata, where {MAX_COMMAND_BYTES} may be "
+                "committed at once",
+                "ask for fewer partitions in one request",
+            )
         try:
-            await self.node.propose(encode_many(records))
+            await self.node.propose(command)
         except (NotLeader, Busy) as error:
             raise Refused.because(ErrorCode.NOT_CONTROLLER, error.problem, error.fix) from error
         except OutcomeUnknown as error:

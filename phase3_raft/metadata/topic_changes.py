@@ -48,7 +48,7 @@ def create(
 ) -> list[Record]:
     """A new topic. assignment: in place of `partitions` and `replicas`.
 
-    Raises Refused, BadConfig.
+    Raises Refused.
     """
     try:
         check_topic(name)
@@ -105,7 +105,7 @@ def delete(image: Image, name: str) -> list[Record]:
 
 
 def configure(image: Image, name: str, changes: Mapping[str, str | None]) -> list[Record]:
-    """Other settings; None: the default. Raises Refused, BadConfig."""
+    """Other settings; None: the default. Raises Refused."""
     existing(image, name)
     TopicConfig.of({key: value for key, value in changes.items() if value is not None})
     for key in changes:

@@ -221,7 +221,8 @@ def test_topics_settings_and_producer_ids_outlive_the_broker(tmp_path):
             await broker.close()
 
     async def make(broker):
-        await broker.topics.create("t", 3, config={"retention.ms": "1000"})
+        creation = broker.topics.creation("t", 3, config={"retention.ms": "1000"})
+        await broker.controller.change(creation)
 
     asyncio.run(life(make))
     first = asyncio.run(life(Broker.new_producer_id))

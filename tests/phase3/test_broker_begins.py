@@ -1,12 +1,14 @@
-"""A broker of a cluster that has just begun says nothing of topics until it knows them."""
+"""A broker that has just begun says nothing of topics until it knows them; one that is not the
+controller asks it, and the next one if it does not answer."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from three_brokers import Brokers, brokers, running
+from three_brokers import Brokers, brokers, running, until
 
+from phase2_groups.error_codes import ErrorCode
 from phase3_raft import dispatch
 
 METADATA = {
@@ -30,6 +32,33 @@ async def test_after_all_were_gone_nobody_hears_that_a_topic_is_not_there(tmp_pa
 
         replies = await asyncio.gather(*map(begin, (1, 2, 3)))
         assert [reply.topics[0].error_code for reply in replies] == [0, 0, 0]
+
+
+def test_what_a_frozen_controller_does_not_answer_the_next_one_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(dispatch, "DECIDE_S", 0.1)
+
+    @running
+    async def test(tmp_path):
+        async with brokers(tmp_path) as cluster:
+            frozen = cluster.all[1].controller_id
+            asked, next_one = (n for n in cluster.all if n != frozen)
+            relay, relayed = cluster.all[asked].peers.relay, []
+
+            async def relay_or_hang(to, frame):
+                relayed.append(to)
+                if to == frozen:
+                    await asyncio.Event().wait()
+                return await relay(to, frame)
+
+            cluster.all[asked].peers.relay = relay_or_hang
+            made = asyncio.create_task(cluster.make_topic("t", asked=asked))
+            await until(lambda: relayed)
+            cluster.all[frozen].metadata.node.transfer(next_one)
+            assert await made == ErrorCode.NONE
+            assert relayed[0] == frozen
+            assert relayed[-1] == next_one
+
+    test(tmp_path)
 
 
 def test_one_that_is_left_alone_hangs_up_on_who_asks_it_for_topics(tmp_path, monkeypatch):

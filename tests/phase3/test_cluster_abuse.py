@@ -16,6 +16,7 @@ from craft2.record_batch import encode_values
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.producer_sequences import OutOfOrderSequence
 from phase3_raft.broker import Broker, BrokerConfig
+from phase3_raft.metadata import quorum
 from phase3_raft.raft.state import Role
 
 YEARS_MS = 10 * 365 * 86_400_000
@@ -53,6 +54,18 @@ async def read(cluster, number, topic="t"):
     reply = await cluster.ask(number, "fetch", 11, fields)
     found = reply.responses[0].partitions[0]
     return ErrorCode(found.error_code), found.high_watermark
+
+
+def test_more_metadata_than_are_committed_at_once_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(quorum, "MAX_COMMAND_BYTES", 2_000)
+
+    @running
+    async def test(tmp_path):
+        async with brokers(tmp_path) as cluster:
+            assert await cluster.make_topic("t", 100) == ErrorCode.POLICY_VIOLATION
+            assert await cluster.make_topic("t", 10) == ErrorCode.NONE
+
+    test(tmp_path)
 
 
 class WrongClock(SystemClock):

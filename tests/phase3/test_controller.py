@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -11,6 +12,7 @@ from phase2_groups.error_codes import ErrorCode
 from phase3_raft.metadata.controller import Controller
 from phase3_raft.metadata.image import Image
 from phase3_raft.metadata.records import BrokerRecord, ProducerIdsRecord
+from phase3_raft.metadata.topic_changes import create, grow
 from phase3_raft.refused import InDoubt, Refused
 
 
@@ -35,7 +37,10 @@ class Deposed:
 class Ruling(Deposed):
     """One in which all is committed at once."""
 
+    commits = 0
+
     async def commit(self, records):
+        self.commits += 1
         for record in records:
             self.image.apply(record)
 
@@ -88,6 +93,57 @@ def test_others_do_not_wait_for_what_one_change_has_become():
             await controller.change(lambda image: [ProducerIdsRecord(7)])
         quorum.outcome.set_result(True)
         await asked
+
+    asyncio.run(test())
+
+
+def creation(name, partitions=1):
+    return partial(
+        create, name=name, topic_id="0" * 32, partitions=partitions, replicas=1, config={}
+    )
+
+
+def codes(outcomes):
+    return [error and error.code for error in outcomes]
+
+
+def test_several_changes_are_one_commit_each_decided_on_what_those_before_made():
+    async def test():
+        quorum = Ruling()
+        controller = controller_of(quorum)
+        quorum.image.apply(BrokerRecord(1, "127.0.0.1", 9_001))
+        wanted = [
+            creation("t"),
+            creation("u", 0),
+            creation("t"),
+            partial(grow, name="t", partitions=3),
+        ]
+        expected = [None, ErrorCode.INVALID_PARTITIONS, ErrorCode.TOPIC_ALREADY_EXISTS, None]
+        checked = await controller.change_each(wanted, only_check=True)
+        assert codes(checked) == expected
+        assert not quorum.image.topics
+        assert codes(await controller.change_each(wanted)) == expected
+        assert {name: len(it.partitions) for name, it in quorum.image.topics.items()} == {"t": 3}
+        assert quorum.commits == 2
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("outcome", [True, False, None])
+def test_of_several_changes_all_or_none_are_made_when_another_controller_leads(outcome):
+    async def test():
+        quorum, controller = deposed()
+        quorum.image.apply(BrokerRecord(1, "127.0.0.1", 9_001))
+        quorum.outcome.set_result(outcome)
+        told = await controller.change_each([creation("t"), creation("u"), creation("u")])
+        assert (
+            codes(told)
+            == {
+                True: [None, None, ErrorCode.TOPIC_ALREADY_EXISTS],
+                False: [ErrorCode.NOT_CONTROLLER] * 3,
+                None: [ErrorCode.REQUEST_TIMED_OUT] * 3,
+            }[outcome]
+        )
 
     asyncio.run(test())
 

@@ -138,6 +138,23 @@ def test_a_client_that_says_no_more_is_still_answered(tmp_path):
     play(tmp_path, story)
 
 
+def test_a_client_that_says_no_more_has_what_is_due_and_is_not_waited_with(tmp_path):
+    """A consumer that has gone would keep its connection until something comes for it."""
+
+    async def story(some):
+        before = some.broker.server.connections
+        some.writer.write(produce(1))
+        await some.until(lambda: some.syncs)
+        some.writer.write(fetch(2, "u"))
+        some.writer.write_eof()
+        await some.nothing_comes()
+        some.syncs[0].set_result(None)
+        assert [await some.reply(), await some.reply()] == [1, None]
+        await some.until(lambda: some.broker.server.connections == before - 1)
+
+    play(tmp_path, story)
+
+
 def test_no_more_are_underway_than_may_be(tmp_path, monkeypatch):
     monkeypatch.setattr(server, "_UNDERWAY", 2)
 
