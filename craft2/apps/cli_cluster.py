@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +14,7 @@ from craft2.apps import cli_cluster_admin, cli_cluster_brokers, cli_cluster_simu
 
 if TYPE_CHECKING:
     from craft2.apps.cluster_admin import PartitionStatus
+    from phase3_raft.local_cluster import Ended
 
 cluster = typer.Typer(no_args_is_help=True, help="Several brokers that keep copies of each other.")
 
@@ -75,7 +78,6 @@ def up(
     In a folder that was used before they go on, with those that were added. Prints `broker ID pid
     PID HOST:PORT` for each, then `ready`, and a line if one ends.
     """
-    import signal
     import threading
 
     from phase3_raft.cluster_folder import LOG_FILE, known_voters
@@ -100,10 +102,19 @@ def up(
         print(f"what the brokers say is in {data_dir / 'broker-N' / LOG_FILE}", flush=True)
         while not ending.wait(_LOOK_S) and running.pids:
             for number, ended in running.ended().items():
-                said = ended.said.splitlines() if ended.status > 0 else []
-                why = f": {said[-1]}" if said else ""
-                print(f"broker {number} has ended with status {ended.status}{why}", flush=True)
+                print(f"broker {number} {_how(ended)}", flush=True)
+        none_left = not running.pids
         running.stop_all()
+    if none_left:
+        print("no broker is left; what was acknowledged is in their folders: run this again")
+        raise typer.Exit(1)
+
+
+def _how(ended: Ended) -> str:
+    if ended.status < 0:
+        return f"was ended by {signal.Signals(-ended.status).name}"
+    said = ended.said.splitlines() if ended.status else []
+    return f"has ended with status {ended.status}" + (f": {said[-1]}" if said else "")
 
 
 @cluster.command()
@@ -112,7 +123,7 @@ def status(
     topic: Annotated[str | None, typer.Option(help="Of this topic alone, all partitions.")] = None,
 ) -> None:
     """Who leads what, and which replicas are in sync. Of the topics that brokers keep for
-    themselves, such as __consumer_offsets, only what is not well."""
+    themselves, such as __consumer_offsets, a line, and what nobody leads."""
     from rich.console import Console
     from rich.table import Table
 
@@ -153,20 +164,18 @@ def shown(
     """What there is to show: partitions, and lines for those that are not worth one each."""
     if topic is not None:
         return [one for one in partitions if one.topic == topic], []
-    folded: dict[str, list[bool]] = {}
-    rows = []
-    for one in partitions:
-        is_well = one.leader >= 0 and set(one.replicas) <= set(one.isr)
-        own = one.topic.startswith("__")  # the brokers'
-        if own:
-            folded.setdefault(one.topic, []).append(is_well)
-        if not (own and is_well):
-            rows.append(one)
-    lines = []
-    for name, some in folded.items():
-        count = "all" if all(some) else str(sum(some))
-        lines.append(f"{name}: {len(some)} partitions, {count} in sync")
-    return rows, lines
+    own = sorted({one.topic for one in partitions if one.topic.startswith("__")})  # the brokers'
+    rows = [one for one in partitions if one.topic not in own or one.leader < 0]
+    return rows, [_folded(name, [one for one in partitions if one.topic == name]) for name in own]
+
+
+def _folded(name: str, partitions: Sequence[PartitionStatus]) -> str:
+    missing = [set(one.replicas) - set(one.isr) for one in partitions]
+    well = sum(not one for one in missing)
+    line = f"{name}: {len(partitions)} partitions, {'all' if not any(missing) else well} in sync"
+    for broker, count in sorted(Counter(who for some in missing for who in some).items()):
+        line += f"; broker {broker} is missing in {count}"
+    return line
 
 
 def _numbers(numbers: Iterable[int]) -> str:

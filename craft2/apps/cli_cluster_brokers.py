@@ -141,6 +141,7 @@ def _run(data_dir: str, number: int, options: Sequence[str]) -> None:
         for signalled in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signalled, lambda *_: process.send_signal(signal.SIGTERM))
         assert process.stdout is not None
+        print(f"broker {number} pid {process.pid} begins", file=sys.stderr, flush=True)
         words = process.stdout.readline().split()
         if words:
             keep_options(data_dir, number, options)

@@ -121,13 +121,18 @@ def test_a_broker_that_was_killed_is_started_again_where_it_was(tmp_path):
         status, told = craft2("start-broker", 9, *at)
         assert (status, "no broker 9" in told, "there are: 1, 2, 3" in told) == (1, True, True)
         os.kill(pid, signal.SIGKILL)
-        assert up.line() == "broker 2 has ended with status -9"
+        assert up.line() == "broker 2 was ended by SIGKILL"
         produce(up.bootstrap, b"1")
         with going_on("start-broker", 2, *at) as again:
             assert again.brokers[2][0] == where
             assert {one.id for one in read_status(where).brokers} == {1, 2, 3}
             assert craft2("stop-broker", 2, *at) == (0, "broker 2 has ended\n")
             assert again.process.wait(SOON_S) == 0
+        for number in (1, 3):
+            os.kill(up.brokers[number][1], signal.SIGKILL)
+        assert [up.line()[-7:], up.line()[-7:]] == ["SIGKILL", "SIGKILL"]
+        assert up.line().startswith("no broker is left")
+        assert up.process.wait(SOON_S) == 1
 
 
 def test_why_a_broker_has_ended_is_said_though_its_disk_is_full(tmp_path):
@@ -172,16 +177,19 @@ def part(topic, number, isr=(1, 2)):
     return PartitionStatus(topic, number, isr[0] if isr else -1, (1, 2), tuple(isr))
 
 
-def test_of_the_brokers_own_topics_only_what_is_not_well_is_shown():
+def test_of_the_brokers_own_topics_a_line_is_shown_and_what_nobody_leads():
     mine = [part("t", 0), part("t", 1, ())]
-    well, behind = part("__consumer_offsets", 0), part("__consumer_offsets", 1, (2,))
-    rows, lines = shown([well, *mine])
+    own = [part("__consumer_offsets", number, isr) for number, isr in enumerate(((1, 2), (2,), ()))]
+    rows, lines = shown([own[0], *mine])
     assert rows == mine
     assert lines == ["__consumer_offsets: 1 partitions, all in sync"]
-    rows, lines = shown([well, behind, *mine])
-    assert rows == [behind, *mine]
-    assert lines == ["__consumer_offsets: 2 partitions, 1 in sync"]
-    assert shown([well, behind, *mine], "__consumer_offsets") == ([well, behind], [])
+    rows, lines = shown([*own, *mine])
+    assert rows == [own[2], *mine]
+    assert lines == [
+        "__consumer_offsets: 3 partitions, 1 in sync; broker 1 is missing in 2; "
+        "broker 2 is missing in 1"
+    ]
+    assert shown([*own, *mine], "__consumer_offsets") == (own, [])
 
 
 def test_a_topic_that_is_not_there_is_named(tmp_path):
