@@ -128,8 +128,9 @@ def _partitions(
         known = sorted(image.brokers)
         raise Refused.because(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replicas}; brokers {known}, of which {sorted(racks)} are there",
-            f"give a number from 1 to {len(known)}" if racks else "wait until a broker is there",
+            f"a replication factor of {replicas}: the cluster has {len(known)} brokers, {known}, "
+            f"and {sorted(racks)} run",
+            f"give a number from 1 to {len(known)}" if racks else "wait until a broker runs",
         )
     else:
         away = sorted(image.brokers.keys() - racks.keys())
