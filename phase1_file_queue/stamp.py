@@ -25,9 +25,9 @@ def stamp(
     `data` belongs to other batches.
 
     append_time_ms: -1, and the producer's times hold; nothing else is touched. Else it goes into
-    the max timestamp, and bit 3 of the attributes, `_APPEND_TIME`, is set. The other bits say how
-    the records are compressed, and stay. Both lie under the CRC32C, a number without a sign, of all
-    bytes from the attributes to the end of the batch.
+    the max timestamp, and bit 3 of the attributes, `_APPEND_TIME`, is set: of their two bytes it is
+    in the second one. The other bits say how the records are compressed, and stay. Both lie under
+    the CRC32C, a number without a sign, of all bytes from the attributes to the end of the batch.
 
     Notebook 20 prints where each field begins and which bytes it has. All numbers are big-endian:
     `_INT64.pack_into(data, position, number)`, and likewise `_INT32` and `_UINT32`.

@@ -65,7 +65,8 @@ class Frames:
 
         `self._size_of(four_bytes)` is the size that four bytes stand for; it raises BadMessage for
         one that no frame has. Frames that were complete before such a size are not lost: they are
-        returned, and the next call raises it.
+        returned, and the next call raises it. `self._wanted()`, when there are four bytes, is how
+        many the first frame has, with its size.
         """
         # BEGIN SOLUTION
         self._pieces.append(data)

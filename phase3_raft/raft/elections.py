@@ -83,8 +83,8 @@ class Elections(RaftState):
         """Whether this server votes for who asks. It only says so: the caller notes the vote.
 
         One vote a term: `self.voted_for` is None, or who got it. Who has it already may ask again
-        (its answer was lost). A pre-vote (`ask.pre`) is about the term `ask.term`; in a term later
-        than `self.term` the vote is still free.
+        (its answer was lost). By now `ask.term` is `self.term`, which the caller sees to; but a
+        pre-vote (`ask.pre`) may be about a later one, in which the vote is still free.
 
         And never for a log that is behind ours, or committed entries could be lost. The later
         `last_term` is ahead; of logs with one last term, the longer one. `ask` and `self.log` both
