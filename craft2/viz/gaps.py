@@ -19,18 +19,20 @@ def rates_with_gaps(
     title: str = "What was acknowledged, by acks",
     gaps: Mapping[str, tuple[float, float]] | None = None,
     marks: Sequence[tuple[float, str]] = (),
+    among: Sequence[str] = (),
 ) -> Chart:
     """A plot a name, below each other.
 
     rates: name -> (seconds, messages a second). gaps: name -> (second at which it began, its
-    length in seconds). marks: (second, words), written above the first plot.
+    length in seconds). marks: (second, words), written above the first plot. among: all names that
+    there are in this picture and others like it, so that each has one colour in all of them.
     """
     chart, first = new_chart(title, "", "")
     chart.set_size_inches(SIZE_INCHES[0], 0.9 + 1.0 * max(1, len(rates)))
     grid = first.get_subplotspec().get_gridspec()  # type: ignore[union-attr]
     parts = grid.figure.add_gridspec(max(1, len(rates)), 1)  # type: ignore[union-attr]
     first.set_subplotspec(parts[0])
-    colours, plots = colour_of(rates), [first]
+    colours, plots = colour_of(among or rates), [first]
     plots += [chart.add_subplot(parts[n], sharex=first) for n in range(1, len(rates))]
     last = max((seconds[-1] for seconds, _ in rates.values() if len(seconds)), default=1.0)
     for axes, (name, (seconds, values)) in zip(plots, rates.items(), strict=False):

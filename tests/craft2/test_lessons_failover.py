@@ -49,6 +49,9 @@ def test_the_chart_has_a_plot_for_each_with_its_gap():
     assert [axes.get_ylabel() for axes in chart.axes] == ["acks=1", "acks=all"]
     words = [[text.get_text() for text in axes.texts] for axes in chart.axes]
     assert words == [["0.50 s", "kill -9"], ["1.00 s"]]
+    alone = throughput(both[1:], "A leader dies", at_s=101.0, words="kill -9")
+    colours = [axes.collections[0].get_facecolor().tolist() for axes in (*chart.axes, *alone.axes)]
+    assert colours[0] != colours[1] == colours[2]
 
 
 def test_what_the_columns_leave_out_is_said_above_them():

@@ -161,7 +161,8 @@ def throughput(senders: Sequence[Sender], title: str, at_s: float, words: str) -
     for one in senders:
         start, length = one.longest_gap_s(at_s)
         gaps[f"acks={one.acks}"] = start - zero, length
-    return rates_with_gaps(rates(senders), title, gaps, [(at_s - zero, words)])
+    every = [f"acks={acks}" for acks in ("0", "1", "all")]
+    return rates_with_gaps(rates(senders), title, gaps, [(at_s - zero, words)], every)
 
 
 def outcomes(senders: Sequence[Sender]) -> dict[str, Outcome]:
