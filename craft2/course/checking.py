@@ -145,11 +145,12 @@ def _latest_hint(task: Exercise, edition: Edition, status: str) -> str:
     asked = edition.remembered("hints")
     if status == NOT_STARTED and task.id not in asked:
         return f"there are {len(task.hints)} to ask for: `craft2 hint {task.id}`"
-    given = max(1, asked.get(task.id, 1))
-    shown = task.hints[min(given, len(task.hints) - 1) - 1]
-    if given < len(task.hints):
-        return f"{shown} (more: `craft2 hint {task.id}`)"
-    return f"{shown} (the last one: `craft2 hint {task.id}`, then `craft2 solution {task.id}`)"
+    given, all_of_them = max(1, asked.get(task.id, 1)), len(task.hints)
+    number = min(given, all_of_them - 1)
+    which = f"{task.hints[number - 1]} (hint {number} of {all_of_them}, whatever has failed; "
+    if given < all_of_them:
+        return f"{which}more: `craft2 hint {task.id}`)"
+    return f"{which}the last one: `craft2 hint {task.id}`, then `craft2 solution {task.id}`)"
 
 
 def _overlay(exercise_id: str, root: Path, scratch: Path, body: str | None) -> None:

@@ -73,7 +73,7 @@ def compare(prediction_id: str, actual: object) -> None:
 
 
 def same(said: object, actual: object) -> bool:
-    """Whether a prediction came true: "No " does for "no", "14" for 14.0, "2,2" for "2 2".
+    """Whether a prediction came true: "No. " does for "no", "14" for 14.0, "2,2" for "2 2".
 
     Either may be given as its repr, which is how `actual` is remembered.
     """
@@ -81,7 +81,7 @@ def same(said: object, actual: object) -> bool:
 
 
 def _plain(answer: object) -> float | str:
-    text = re.sub(r"[\s,]+", " ", str(answer).strip(" '\"").casefold())
+    text = re.sub(r"[\s,]+", " ", str(answer).strip(" '\"").rstrip(" '\".").casefold())
     try:
         return float(text)
     except ValueError:

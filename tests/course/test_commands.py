@@ -86,9 +86,10 @@ def test_hint_in_a_notebook_gives_the_next_only_after_the_code_changed(inside, c
 def test_a_failed_check_shows_the_hint_given_last(inside):
     hints = EXERCISES["0.1"].hints
     assert run_check("0.1", inside.root).hint == "there are 3 to ask for: `craft2 hint 0.1`"
-    for text in hints[:2]:
+    for number, text in enumerate(hints[:2], 1):
         craft2("hint", "0.1")
-        assert run_check("0.1", inside.root).hint == f"{text} (more: `craft2 hint 0.1`)"
+        which = f"(hint {number} of 3, whatever has failed; more: `craft2 hint 0.1`)"
+        assert run_check("0.1", inside.root).hint == f"{text} {which}"
 
 
 def test_the_last_hint_is_nearly_the_solution_and_nothing_shows_it_unasked(inside):
@@ -319,7 +320,9 @@ def test_an_answer_can_be_written_as_the_question_says():
     [
         ("No", "no", True),
         ("the new one is refused", "'The new one is refused '", True),
+        ("The new one is refused.", "the new one is refused", True),
         ("14", 14.0, True),
+        (".5", "5", False),
         ("(2,-1)", (2, -1), True),
         ("True", True, True),
         (1, True, False),

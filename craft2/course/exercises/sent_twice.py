@@ -113,7 +113,7 @@ def _ask(module: ModuleType, known: tuple[_Batch, ...], case: _Case) -> None:
     before = state.snapshot()
     got = _answer(module, state, case.batch, call)
     that(
-        f"what to do with {call}",
+        f"the answer to: {call}",
         got == case.expected,
         expected=_words(case.expected),
         got=_words(got),
@@ -201,7 +201,7 @@ def _channel(module: ModuleType, seed: int) -> int:
         elif number == len(stored):
             expected = NEXT
         that(
-            f"what to do with {words}",
+            f"the answer to: {words}",
             answer == expected,
             expected=_words(expected),
             got=_words(answer),
