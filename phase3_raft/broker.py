@@ -324,6 +324,7 @@ class Broker:
         elif self.image.brokers.get(me.id) != me:
             await self.metadata.commit([me])
         self.tasks.spawn(self._keep_retention())
+        self.tasks.spawn(self.partitions.tidy())
         self._listens.set()
         return self.address
 
@@ -401,6 +402,7 @@ class Broker:
         self.server.close()
         self.groups.close()
         self.deadlines.close()
+        self.controller.close()
         self.tasks.cancel()
         self.peers.close()
         self.partitions.close()

@@ -39,6 +39,10 @@ Coming: TypeAlias = "Promise[Body] | Coroutine[Any, Any, Body]"
 Reply: TypeAlias = "list[Piece] | None"  # with its head; None: there is none
 
 
+class _NoAnswer(Exception):
+    """The controller was asked, and what it has done is not known."""
+
+
 class Later(NamedTuple):
     """A body that comes later. What the request changes here has been changed: the requests that
     follow it on its connection need not wait."""
@@ -215,49 +219,78 @@ class Dispatch:
     async def _decided(self, api: Api, header: Header, frame: bytes, host: str) -> Reply:
         """The controller's reply. While there is none, or another one is elected, the client waits
         for it, so long at most: it needs to know nothing of controllers (KIP-590)."""
-        broker = self._broker
+        broker, in_doubt = self._broker, False
         until, known = self._now() + DECIDE_S, broker.controller_id
         while True:
-            if broker.controller.is_here:
-                reply = await self._reply(api, header, frame, host)
-            else:
-                reply = await self._passed_on(frame)
+            reply: Reply = None
+            try:
+                if broker.controller.is_here:
+                    reply = await self._reply(api, header, frame, host)
+                else:
+                    reply = await self._passed_on(frame, host)
+            except _NoAnswer:
+                in_doubt = True
             if reply is not None and not self._is_refused(api, header, reply):
                 return reply
             if broker.controller_id not in (known, -1):  # another one, which has its time, too
                 until, known = self._now() + DECIDE_S, broker.controller_id
             elif self._now() > until:
-                return reply if reply is not None else await self._reply(api, header, frame, host)
+                reply = reply or await self._reply(api, header, frame, host)
+                return self._timed_out(api, header, reply) if in_doubt and reply else reply
             await asyncio.sleep(PAUSE_S)
 
-    async def _passed_on(self, frame: bytes) -> Reply:
-        """The reply of the controller, which is elsewhere; None: it cannot be asked, or does not
-        answer, and by now there is another one."""
+    async def _passed_on(self, frame: bytes, host: str) -> Reply:
+        """The reply of the controller, which is elsewhere; None: it was not asked, or is not the
+        controller. Raises _NoAnswer: it was asked, and by now it is not the controller, or is
+        gone."""
         broker, asked = self._broker, self._broker.controller_id
         if asked < 0:
             return None
-        relay = asyncio.ensure_future(broker.peers.relay(asked, frame))
+        relay = asyncio.ensure_future(broker.peers.pass_on(asked, frame, host))
         try:
             while not relay.done():
                 await asyncio.wait([relay], timeout=DECIDE_S)
-                if not relay.done() and broker.controller_id not in (asked, -1):
-                    return None
+                if not relay.done() and broker.controller_id != asked:
+                    raise _NoAnswer
             reply = relay.result()
-        except OSError:
+        except ConnectionRefusedError:
             return None
+        except OSError as error:
+            raise _NoAnswer from error
         finally:
             relay.cancel()
-        return [len(reply).to_bytes(4), reply]
+        return None if reply is None else [len(reply).to_bytes(4), reply]
+
+    async def as_controller(self, frame: bytes, host: str) -> bytes | None:
+        """The reply to a request that another broker has passed on, without its length; None: this
+        broker is not the controller, and nothing has happened. Raises BadMessage."""
+        header = read_header(frame)
+        api = self._apis.get(header.api_key)
+        if api is None or not api.decides:
+            raise BadMessage(f"API {header.api_key} is passed on", "ask the broker itself")
+        if self._begins and not api.at_once:
+            await self._begun()
+        if not self._broker.controller.is_here:
+            return None
+        reply = await self._reply(api, header, frame, host) or []
+        return b"".join(piece for piece in reply if isinstance(piece, bytes))[4:]
+
+    def _message(self, api: Api, header: Header, reply: list[Piece]) -> schemas.Message:
+        data = b"".join(piece for piece in reply if isinstance(piece, bytes))
+        at = 9 if schemas.is_flexible(api.name, header.version) else 8
+        return schemas.decode(
+            api.name, header.version, data, at, latest=header.version, kind="response"
+        )
 
     def _is_refused(self, api: Api, header: Header, reply: list[Piece]) -> bool:
         """Whether whoever was asked says in all places that it is not the controller: then nothing
         has happened, and the question can be asked again."""
-        data = b"".join(piece for piece in reply if isinstance(piece, bytes))
-        flexible = schemas.is_flexible(api.name, header.version)
-        message = schemas.decode(
-            api.name, header.version, data, 9 if flexible else 8, latest=api.last, kind="response"
-        )
-        return set(_errors(message)) == {ErrorCode.NOT_CONTROLLER}
+        return set(_errors(self._message(api, header, reply))) == {ErrorCode.NOT_CONTROLLER}
+
+    def _timed_out(self, api: Api, header: Header, reply: list[Piece]) -> Reply:
+        """This reply, but where it says that nobody was asked, it may have happened all the
+        same."""
+        return self._whole(api, header, _in_doubt(self._message(api, header, reply)))
 
     async def _reply(self, api: Api, header: Header, frame: bytes, host: str) -> Reply:
         body = self._body(api, header, frame, host)
@@ -305,3 +338,18 @@ def _errors(message: Any) -> Iterator[int]:
             for one in value:
                 if isinstance(one, SimpleNamespace):
                     yield from _errors(one)
+
+
+def _in_doubt(message: Any) -> schemas.Fields:
+    """The fields of a reply, with another error in place of NOT_CONTROLLER."""
+    fields = dict(vars(message))
+    for name, value in fields.items():
+        if isinstance(value, tuple):
+            fields[name] = [
+                _in_doubt(one) if isinstance(one, SimpleNamespace) else one for one in value
+            ]
+    if fields.get("error_code") == ErrorCode.NOT_CONTROLLER:
+        fields["error_code"] = ErrorCode.REQUEST_TIMED_OUT
+        if "error_message" in fields:
+            fields["error_message"] = "the controller does not answer: it may be done, or not"
+    return fields

@@ -387,9 +387,14 @@ class Partition:
         self.config = config
         self.log.reconfigure(config.log_config())
 
-    def close(self, *, deleted: bool = False) -> None:
+    def forget(self) -> None:
+        """It is no more, or not here: whoever waits is told. Its log is still to be closed."""
+        self.deleted = True
+        self._refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._tell_all()
+
+    def close(self) -> None:
         """Sync and close the log; whoever watches is called once more."""
-        self.deleted = deleted
         self.log.close()
         self._refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._tell_all()

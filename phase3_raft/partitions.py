@@ -1,15 +1,15 @@
 """The partitions that a broker has: those that the metadata give it, as logs in its directory.
 
-A partition is opened when it is used for the first time, or at once if this broker follows its
-leader. When the metadata change, those that are open change with them, and the files of topics that
-are no more go.
+A partition is opened when it is used for the first time; in a cluster as soon as it is known, one
+after the other. When the metadata change, those that are open change with them, and the files of
+topics that are no more go.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from craft2.clock import Clock
 from craft2.disk import Disk, DiskError
@@ -57,6 +57,8 @@ class Partitions:
         self._disk, self._clock, self._max_lag_ms = disk, clock, max_lag_ms
         self._defaults, self._trouble = defaults, trouble
         self._open: dict[TopicPartition, Partition] = {}
+        self._gone: dict[str, Partition | None] = {}  # folders to be removed, and what is open
+        self._has_gone = asyncio.Event()
         self.may_lead = True
         self.caught_up: Callable[[], object] = lambda: None  # told when a follower has
 
@@ -82,6 +84,8 @@ class Partitions:
             return found
         about = self._image().topics[record.topic]
         path = partition_path(self._data_dir, *key)
+        if path in self._gone:
+            self._tidy(path)
         try:
             partition_files.claim(self._disk, path, about.topic_id, self._image().removed)
             found = Partition(
@@ -101,6 +105,10 @@ class Partitions:
         self._open[key] = found
         return found
 
+    def is_open(self, topic: str, number: int) -> bool:
+        """Whether it is."""
+        return (topic, number) in self._open
+
     def _caught_up(self) -> None:
         self.caught_up()
 
@@ -116,17 +124,23 @@ class Partitions:
 
     def changed(self, records: Sequence[Record]) -> None:
         """They say something new: partitions that are open follow."""
+        removed = set()
         for record in records:
             match record:
                 case ConfigRecord(kind="topic"):
-                    config = self._config(self._image().topics[record.resource])
-                    for (topic, _), partition in self._open.items():
-                        if topic == record.resource:
-                            partition.configure(config)
+                    self._configure(record.resource)
                 case PartitionRecord():
                     self._move(record)
                 case RemoveTopicRecord():
-                    self._forget(record.name)
+                    removed.add(record.name)
+        if removed:
+            self._forget(removed)
+
+    def _configure(self, topic: str) -> None:
+        about = self._image().topics.get(topic)
+        for key, partition in self._open.items():
+            if key[0] == topic and about is not None:
+                partition.configure(self._config(about))
 
     def _move(self, record: PartitionRecord) -> None:
         key = record.topic, record.partition
@@ -135,15 +149,51 @@ class Partitions:
             return
         found.become(record)
         if self._me not in record.replicas:
-            self._open.pop(key).close(deleted=True)
-            self._remove(partition_path(self._data_dir, *key))
+            self._to_remove(*key)
 
-    def _forget(self, topic: str) -> None:
-        for key in [key for key in self._open if key[0] == topic]:
-            self._open.pop(key).close(deleted=True)
-        for folder, name, _ in self._folders():
-            if name == topic:
-                self._remove(folder)
+    def _forget(self, topics: Container[str]) -> None:
+        for _, topic, number in self._folders():
+            if topic in topics:
+                self._to_remove(topic, number)
+
+    def _to_remove(self, topic: str, number: int) -> None:
+        partition = self._open.pop((topic, number), None)
+        if partition is not None:
+            partition.forget()
+        self._gone[partition_path(self._data_dir, topic, number)] = partition
+        self._has_gone.set()
+
+    async def tidy(self) -> None:
+        """Close and remove what is not needed any more, for ever: a folder, and others have their
+        turn. A topic may have a thousand."""
+        while True:
+            await self._has_gone.wait()
+            self._has_gone.clear()
+            while self._gone:
+                self._tidy(next(iter(self._gone)))
+                await asyncio.sleep(0)
+
+    def tidy_all(self) -> None:
+        """The same, all of it, now."""
+        for folder in list(self._gone):
+            self._tidy(folder)
+
+    def _tidy(self, folder: str) -> None:
+        partition = self._gone.pop(folder)
+        if partition is not None:
+            try:
+                partition.close()
+            except (LogError, DiskError) as error:
+                self._trouble(f"{folder!r}, which is not needed any more: {error}")
+        name = PARTITION_FOLDER.fullmatch(os.path.basename(folder))
+        assert name is not None
+        record = self._image().partition(name[1], int(name[2]))
+        if record is not None and self._me in record.replicas:
+            # The topic was made again, or the partition came back. What is there may be the new
+            # one's; if it is not, `claim` removes it.
+            return
+        if self._disk.exists(folder):
+            self._remove(folder)
 
     def _remove(self, folder: str) -> None:
         try:
@@ -202,7 +252,8 @@ class Partitions:
             await asyncio.sleep(0)  # others have their turn
 
     def close(self) -> None:
-        """Close every log."""
+        """Close every log, and remove what is to go."""
+        self.tidy_all()
         for partition in self._open.values():
             partition.close()
         self._open.clear()

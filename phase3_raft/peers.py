@@ -1,7 +1,7 @@
 """Connections to the other brokers of a cluster, which are asked as clients ask them.
 
     reply = await peers.ask(2, "alter_partition", 2, fields)
-    reply = await peers.relay(2, frame)  # somebody else's request, to whom it concerns
+    reply = await peers.pass_on(2, frame, host)  # a client's request, to the controller
 
 All brokers are of one version, so nobody asks for versions first. A connection is opened when it
 is needed, and again when the last one broke; each lane to a broker has one of its own, so what
@@ -26,6 +26,7 @@ from phase3_raft.schemas import Fields
 
 ANSWER_S = 5.0  # then a broker is hung up on
 CALL_S = 0.3  # then it is not known whether somebody is there
+_PASSED_ON = "passed on"  # a lane
 PASSED_ON_S = 30.0  # the same for requests of clients, which may ask for more than brokers do
 
 
@@ -77,11 +78,19 @@ class Peers:
         finally:
             connection.close()
 
-    async def relay(self, broker: BrokerId, frame: bytes) -> bytes:
-        """The reply to a client's request. Raises OSError."""
-        async with self._limited(broker, "relay", PASSED_ON_S):
-            connection = await self._reach(broker, "relay")
-            return await connection.relay(frame)
+    async def pass_on(self, broker: BrokerId, frame: bytes, host: str) -> bytes | None:
+        """The controller's reply to a client's request, both without their lengths; None: it is not
+        the controller. Raises OSError: ConnectionRefusedError if nothing was sent."""
+        fields = {
+            "request_data": frame,
+            "request_principal": None,
+            "client_host_address": host.encode(),
+        }
+        async with self._limited(broker, _PASSED_ON, PASSED_ON_S):
+            connection = await self._reach(broker, _PASSED_ON)
+            reply = await connection.ask("envelope", 0, fields)
+        data: bytes | None = reply.response_data
+        return data
 
     @asynccontextmanager
     async def _limited(

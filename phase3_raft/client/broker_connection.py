@@ -74,16 +74,6 @@ class BrokerConnection:
             timer.cancel()
         return frame, _body_at(name, version, frame)
 
-    async def relay(self, frame: bytes) -> bytes:
-        """The reply to somebody else's request, both without their lengths. Raises OSError."""
-        if not self.is_open:
-            raise ConnectionResetError("the connection is closed")
-        self._next_id += 1
-        ours = struct.pack(">i", self._next_id)
-        head = struct.pack(">i", len(frame))
-        reply: bytes = await self._wait(None, 0, head + frame[:4] + ours + frame[8:])
-        return frame[4:8] + reply[4:]
-
     async def _wait(self, name: str | None, version: int, frame: bytes) -> Any:
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked.append(_Asked(name, version, self._next_id, reply))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from phase3_raft import fetch_messages, produce_messages
-from phase3_raft.dispatch import Api
+from phase3_raft.dispatch import MOST_BYTES, Api
 from phase3_raft.handlers import (
     allocate_producer_ids,
     alter_configs,
@@ -22,6 +22,7 @@ from phase3_raft.handlers import (
     describe_groups,
     describe_quorum,
     elect_leaders,
+    envelope,
     fetch,
     find_coordinator,
     heartbeat,
@@ -95,6 +96,7 @@ OF_CLUSTERS = [
 ]
 BETWEEN_BROKERS = [  # clients are not told of these
     Api(56, "alter_partition", 2, 2, alter_partition.handle, at_once=True),
+    Api(58, "envelope", 0, 0, envelope.handle, at_once=True, most_bytes=2 * MOST_BYTES),
     Api(62, "broker_registration", 0, 0, broker_registration.handle, at_once=True, decides=True),
     Api(63, "broker_heartbeat", 0, 0, broker_heartbeat.handle, at_once=True),
     Api(67, "allocate_producer_ids", 0, 0, allocate_producer_ids.handle, at_once=True),

@@ -74,13 +74,16 @@ def handle(broker: Broker, request: FetchRequest, asked: Asked) -> list[Piece] |
 
 def _without_session(
     broker: Broker, wanted: list[Wanted], request: FetchRequest, version: int
-) -> Promise[Body]:
+) -> list[Piece] | Promise[Body]:
     limits = request.max_bytes, request.min_bytes, request.max_wait_ms / 1000
+    keys = [(one.topic, one.number) for one in wanted]
+    there = look(wanted, request.max_bytes)
+    if is_enough(there, request.min_bytes) or request.max_wait_ms <= 0:  # no task for that
+        return write_reply(version, ErrorCode.NONE, NO_SESSION, keys, there)
 
     async def reply() -> None:
         try:
             found = await wait_for_bytes(wanted, *limits)
-            keys = [(one.topic, one.number) for one in wanted]
             promise.keep(write_reply(version, ErrorCode.NONE, NO_SESSION, keys, found))
         except Exception as error:
             promise.fail(error)

@@ -21,6 +21,7 @@ from typing import Protocol
 from craft2.clock import Clock
 from craft2.disk import DiskError
 from craft2.net import Address
+from craft2.tasks import Tasks
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.metadata import broker_changes
 from phase3_raft.metadata.image import Image
@@ -74,7 +75,7 @@ class Controller:
         self._clock, self._accepts, self._trouble = clock, accepts, trouble
         self._session_ms, self._doubt_ms = session_ms, doubt_ms
         self._prefer_ms, self._preferred_ms = prefer_ms, 0
-        self._turn = asyncio.Lock()
+        self._turn, self._tasks = asyncio.Lock(), Tasks()
         self._heard_ms: dict[BrokerId, int] = {}
         self.leaving: set[BrokerId] = set()
         self._term = -1
@@ -142,6 +143,11 @@ class Controller:
         return refused
 
     async def _change(self, decide: Decide) -> Sequence[Record]:
+        """As `change`. It is a task, since whoever asks may be gone before it is committed: the
+        next decision must not be made before that all the same."""
+        return await asyncio.shield(self._tasks.spawn(self._decided(decide)))
+
+    async def _decided(self, decide: Decide) -> Sequence[Record]:
         async with self._turn:
             await self._begin_term()
             records = decide(self.metadata.image)
@@ -160,10 +166,11 @@ class Controller:
             self._term, self._preferred_ms = term, self._now_ms()
 
     def _not_controller(self) -> Refused:
+        other = self.metadata.controller
         return Refused.because(
             ErrorCode.NOT_CONTROLLER,
             f"broker {self.me} is not the controller",
-            f"ask broker {self.metadata.controller}",
+            "wait until one is elected" if other is None else f"ask broker {other}",
         )
 
     def _now_ms(self) -> int:
@@ -262,6 +269,10 @@ class Controller:
                 await self._call(broker)
         except Refused:
             pass  # another one is the controller by now
+
+    def close(self) -> None:
+        """Nothing more is decided."""
+        self._tasks.cancel()
 
     # What brokers ask for.
 

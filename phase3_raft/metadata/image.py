@@ -37,7 +37,9 @@ class TopicImage:
 
 
 class Image:
-    """See the module. Invariant: it depends on the records applied, in their order, alone.
+    """See the module. Invariant: it depends on the records applied, in their order, alone. One of
+    a topic that is not there changes nothing: what is committed has to be applied, on every broker
+    and again after each start, whatever it is.
 
     removed: the ids of topics that are no more, whose files may still lie about.
     """
@@ -65,9 +67,12 @@ class Image:
             case TopicRecord():
                 self.topics[record.name] = TopicImage(record.name, record.topic_id)
             case PartitionRecord():
-                self.topics[record.topic].partitions[record.partition] = record
+                if record.topic in self.topics:
+                    self.topics[record.topic].partitions[record.partition] = record
             case RemoveTopicRecord():
-                self.removed.add(self.topics.pop(record.name).topic_id)
+                gone = self.topics.pop(record.name, None)
+                if gone is not None:
+                    self.removed.add(gone.topic_id)
             case RemovedTopicsRecord():
                 self.removed.update(record.topic_ids)
             case ConfigRecord():
@@ -77,6 +82,8 @@ class Image:
 
     def _configure(self, record: ConfigRecord) -> None:
         if record.kind == "topic":
+            if record.resource not in self.topics:
+                return
             settings = self.topics[record.resource].config
         else:
             settings = self.broker_config.setdefault(record.resource, {})

@@ -2,7 +2,7 @@
 
     every heartbeat    tell the controller that this broker is there (registered at first), and if
                        it is the controller itself, look after the others
-    every change       of the metadata: open what it follows, and fetch from whoever leads it
+    every change       of the metadata: open what it has, and fetch what it follows
     twice a lag limit  for what it leads: ask the controller to change the ISR
 
 Source: Kafka's `BrokerLifecycleManager`, `ReplicaManager`, `AlterPartitionManager`; KIP-631.
@@ -199,11 +199,16 @@ class Replication:
             self._changed.clear()
             followed: dict[TopicPartition, Partition] = {}
             image = self._controller.metadata.image
-            for record in list(image.partitions()):
-                if self.me.id in record.replicas and record.leader != self.me.id:
-                    partition = self._partitions.replica(record)
-                    if isinstance(partition, Partition):
-                        followed[record.topic, record.partition] = partition
+            mine = [one for one in image.partitions() if self.me.id in one.replicas]
+            for key in [(one.topic, one.partition) for one in mine]:
+                if not self._partitions.is_open(*key):
+                    await asyncio.sleep(0)  # to open many takes long: others have their turn
+                record = image.partition(*key)  # as it is by now
+                if record is None or self.me.id not in record.replicas:
+                    continue
+                partition = self._partitions.replica(record)
+                if record.leader != self.me.id and isinstance(partition, Partition):
+                    followed[key] = partition
             self._fetchers.follow(followed)
 
     # Who is in sync.

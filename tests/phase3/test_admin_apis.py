@@ -76,9 +76,25 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(version):
     reply = ask(broker, "delete_topics", version, {"timeout": 1000, **topics})
     assert [(one.name, one.error_code) for one in reply.responses] == [("t", 0), ("u", 3)]
     assert "t" not in broker.image.topics
+    broker.partitions.tidy_all()
     assert partition_count("/data", "t", disk=disk) == 0
     make_topic(broker, "t", 1)
     assert broker.partition("t", 0).log.bounds == (0, 0)
+
+
+def test_files_that_are_still_to_go_do_not_take_those_of_a_new_topic_with_them():
+    broker = new_broker()
+    for number in range(3):
+        make_topic(broker, "t", 2)
+        fill(broker, "t", 0, 1 + number)
+        assert broker.partition("t", 0).log.end_offset == 1 + number
+        delete_topic(broker, "t")
+    make_topic(broker, "t", 2)
+    fill(broker, "t", 1, 5)
+    broker.partitions.tidy_all()
+    assert broker.partition("t", 1).log.end_offset == 5
+    assert broker.partition("t", 0).log.end_offset == 0
+    fill(broker, "t", 1, 5)
 
 
 def test_a_topic_can_be_deleted_by_its_id():
@@ -118,6 +134,7 @@ def test_a_topic_is_there_with_all_its_records_or_gone_wherever_the_broker_dies(
         fill(broker, "t", 1)
         before = disk.steps
         delete_topic(broker, "t")
+        broker.partitions.tidy_all()
         return before, disk.steps
 
     before, after = life(FaultyDisk())

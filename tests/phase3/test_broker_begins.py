@@ -42,21 +42,41 @@ def test_what_a_frozen_controller_does_not_answer_the_next_one_does(tmp_path, mo
         async with brokers(tmp_path) as cluster:
             frozen = cluster.all[1].controller_id
             asked, next_one = (n for n in cluster.all if n != frozen)
-            relay, relayed = cluster.all[asked].peers.relay, []
+            peers, kept = cluster.all[asked].peers, []
+            pass_on, thaws = peers.pass_on, asyncio.Event()
 
-            async def relay_or_hang(to, frame):
-                relayed.append(to)
+            async def pass_on_or_hang(to, frame, host):
                 if to == frozen:
-                    await asyncio.Event().wait()
-                return await relay(to, frame)
+                    kept.append(frame)
+                    await thaws.wait()
+                return await pass_on(to, frame, host)
 
-            cluster.all[asked].peers.relay = relay_or_hang
+            peers.pass_on = pass_on_or_hang
             made = asyncio.create_task(cluster.make_topic("t", asked=asked))
-            await until(lambda: relayed)
+            await until(lambda: kept)
             cluster.all[frozen].metadata.node.transfer(next_one)
             assert await made == ErrorCode.NONE
-            assert relayed[0] == frozen
-            assert relayed[-1] == next_one
+            thaws.set()
+            # What it had not read then, it must not do now, nor have done.
+            assert await pass_on(frozen, kept[0], "") is None
+
+    test(tmp_path)
+
+
+def test_a_request_whose_controller_never_answers_is_in_doubt(tmp_path, monkeypatch):
+    monkeypatch.setattr(dispatch, "DECIDE_S", 0.1)
+
+    @running
+    async def test(tmp_path):
+        async with brokers(tmp_path) as cluster:
+            controller = cluster.all[1].controller_id
+            asked = next(n for n in cluster.all if n != controller)
+
+            async def breaks(to, frame, host):
+                raise ConnectionResetError
+
+            cluster.all[asked].peers.pass_on = breaks
+            assert await cluster.make_topic("t", asked=asked) == ErrorCode.REQUEST_TIMED_OUT
 
     test(tmp_path)
 

@@ -150,7 +150,7 @@ def test_a_topic_made_while_a_broker_is_away_has_a_replica_there():
         assert set(one.replicas) == {1, 2, 3, 4}
         assert set(one.isr) == {1, 3, 4}
         assert one.leader in (1, 3, 4)
-    with pytest.raises(Refused, match="replication factor 5"):
+    with pytest.raises(Refused, match="replication factor of 5"):
         topic_changes.create(world.image, "v", "2" * 32, 3, 5, {})
 
 

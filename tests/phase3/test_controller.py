@@ -11,7 +11,13 @@ from craft2.clock import ManualClock
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.metadata.controller import Controller
 from phase3_raft.metadata.image import Image
-from phase3_raft.metadata.records import BrokerRecord, ProducerIdsRecord
+from phase3_raft.metadata.records import (
+    BrokerRecord,
+    ConfigRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+)
 from phase3_raft.metadata.topic_changes import create, grow
 from phase3_raft.refused import InDoubt, Refused
 
@@ -95,6 +101,45 @@ def test_others_do_not_wait_for_what_one_change_has_become():
         await asked
 
     asyncio.run(test())
+
+
+def test_whoever_is_gone_before_its_change_is_committed_does_not_let_the_next_one_in():
+    """Two deletions of one topic, decided from one image, ended every broker for good."""
+
+    async def test():
+        quorum = Ruling()
+        controller, commits = controller_of(quorum), asyncio.Event()
+        commit, seen = quorum.commit, []
+
+        async def slow_commit(records):
+            await commits.wait()
+            await commit(records)
+
+        quorum.commit = slow_commit
+        first = asyncio.ensure_future(controller.change(lambda image: [ProducerIdsRecord(7)]))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        second = asyncio.ensure_future(
+            controller.change(lambda image: seen.append(image.next_producer_id) or [])
+        )
+        await asyncio.sleep(0.01)
+        assert not seen
+        commits.set()
+        await second
+        assert seen == [7]
+
+    asyncio.run(test())
+
+
+def test_a_record_of_a_topic_that_is_not_there_changes_nothing():
+    image = Image()
+    for record in (
+        RemoveTopicRecord("t"),
+        PartitionRecord("t", 0, (1,), (1,), 1, 0, 0),
+        ConfigRecord("topic", "t", "retention.ms", "1"),
+    ):
+        image.apply(record)
+    assert (image.topics, image.removed, image.version) == ({}, set(), 3)
 
 
 def creation(name, partitions=1):

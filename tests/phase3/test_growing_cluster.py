@@ -209,7 +209,8 @@ async def test_a_fetcher_leaves_a_partition_alone_that_was_closed_meanwhile(tmp_
         partition = dict(broker.partitions.all())["t", 0]
         fetcher = Fetcher(me, leader, broker.peers, print, Throttle(), lambda: None)
         fetcher.set({("t", 0): partition})
-        partition.close(deleted=True)
+        partition.forget()
+        partition.close()
         assert not await fetcher._round()
         assert (
             await partition.replicated(9, partition.record.leader_epoch)

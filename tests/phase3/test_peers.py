@@ -49,14 +49,14 @@ class Silent:
         return self.peers.ask(2, *QUESTION, "lane")
 
 
-@pytest.mark.parametrize(("how", "limit_s"), [("ask", ANSWER_S), ("relay", PASSED_ON_S)])
+@pytest.mark.parametrize(("how", "limit_s"), [("ask", ANSWER_S), ("pass on", PASSED_ON_S)])
 def test_a_broker_that_never_answers_is_hung_up_on_and_asked_anew_on_another_connection(
     how, limit_s
 ):
     world = Silent()
 
     def question():
-        return world.ask() if how == "ask" else world.peers.relay(2, bytes(20))
+        return world.ask() if how == "ask" else world.peers.pass_on(2, b"", "")
 
     task = world.run(question(), limit_s - 0.5)
     assert not task.done()

@@ -155,6 +155,17 @@ def test_a_client_that_says_no_more_has_what_is_due_and_is_not_waited_with(tmp_p
     play(tmp_path, story)
 
 
+def test_fetches_of_what_is_there_are_answered_to_one_that_says_no_more(tmp_path):
+    async def story(some):
+        some.writer.write(produce(1, "u"))
+        assert await some.reply() == 1
+        some.writer.write(b"".join(fetch(number) for number in range(2, 22)))
+        some.writer.write_eof()
+        assert [await some.reply() for _ in range(21)] == [*range(2, 22), None]
+
+    play(tmp_path, story)
+
+
 def test_no_more_are_underway_than_may_be(tmp_path, monkeypatch):
     monkeypatch.setattr(server, "_UNDERWAY", 2)
 
