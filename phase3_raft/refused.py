@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from craft2.errors import Craft2Error
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.metadata.records import Record
+from phase3_raft.schemas import Fields
 
 
 class Refused(Craft2Error):
@@ -40,3 +41,10 @@ class InDoubt(Refused):
     ) -> None:
         super().__init__(problem, fix)
         self.records, self.outcome = records, outcome
+
+
+def error_fields(error: Refused | None) -> Fields:
+    """How replies say it."""
+    if error is None:
+        return {"error_code": ErrorCode.NONE, "error_message": None}
+    return {"error_code": error.code, "error_message": str(error)}

@@ -6,6 +6,7 @@ import asyncio
 import doctest
 import os
 import struct
+from uuid import UUID
 
 import pytest
 from brokers import delete_topic, make_topic
@@ -44,11 +45,15 @@ def new_broker(disk=None, said=None, path="/data"):
 
 def ask(broker, name, version, fields):
     """A request as a client sends it, and the reply as it reads it."""
+    return asyncio.run(asking(broker, name, version, fields))
+
+
+async def asking(broker, name, version, fields):
     api = next(api for api in APIS if api.name == name)
     head = struct.pack(">hhih", api.key, version, 7, -1)
     flexible = schemas.is_flexible(name, version)
     frame = head + b"\0" * flexible + schemas.encode(name, version, fields, "request")
-    pieces = asyncio.run(Dispatch(broker, APIS).answer(frame, "/127.0.0.1"))
+    pieces = await Dispatch(broker, APIS).answer(frame, "/127.0.0.1")
     reply = b"".join(piece if isinstance(piece, bytes) else piece.read() for piece in pieces)
     start = 8 + flexible
     return schemas.decode(name, version, reply, start, latest=version, kind="response")
@@ -91,6 +96,70 @@ def test_a_topic_can_be_deleted_by_its_id():
     assert [one.error_code for one in reply.responses] == [0, ErrorCode.UNKNOWN_TOPIC_ID]
     assert reply.responses[0].name == "t"
     assert not broker.image.topics
+
+
+def deletion(*topics):
+    named = [{"name": name, "topic_id": topic_id} for name, topic_id in topics]
+    return {"timeout": 1000, "topics": named}
+
+
+def id_of(broker, topic):
+    return UUID(broker.image.topics[topic].topic_id)
+
+
+def test_an_id_does_not_delete_a_younger_topic_of_the_same_name():
+    async def work():
+        broker = new_broker()
+        make_topic(broker, "t", 1)
+        old = id_of(broker, "t")
+        async with broker.controller._turn:
+            asked = asyncio.ensure_future(asking(broker, "delete_topics", 6, deletion((None, old))))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            delete_topic(broker, "t")
+            make_topic(broker, "t", 1)
+        [reply] = (await asked).responses
+        assert (reply.name, reply.topic_id) == (None, old)
+        assert reply.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert "t" in broker.image.topics
+
+    asyncio.run(work())
+
+
+def test_who_names_a_topic_twice_deletes_the_others_alone():
+    broker = new_broker()
+    for name in "abcdef":
+        make_topic(broker, name, 1)
+    ids = {name: id_of(broker, name) for name in "abcdef"}
+    twice = ["a", "a", "nope", "nope"]
+    topics = [(name, None) for name in twice] + [(None, ids["b"])] * 2
+    topics += [("c", None), (None, ids["c"]), (None, ids["d"]), ("d", None), ("e", None)]
+    reply = ask(broker, "delete_topics", 6, deletion(*topics))
+    refused = ErrorCode.INVALID_REQUEST
+    assert [(one.name, one.topic_id, one.error_code) for one in reply.responses] == [
+        ("a", ids["a"], refused),
+        ("nope", None, refused),
+        ("b", ids["b"], refused),
+        ("c", ids["c"], refused),
+        ("d", ids["d"], refused),
+        ("e", ids["e"], 0),
+    ]
+    assert sorted(broker.image.topics) == ["a", "b", "c", "d", "f"]
+    names = {"timeout": 1000, "topic_names": ["a", "a", "b"]}
+    reply = ask(broker, "delete_topics", 5, names)
+    assert [(one.name, one.error_code) for one in reply.responses] == [("a", refused), ("b", 0)]
+
+
+def test_a_deletion_names_a_topic_by_its_name_or_by_its_id():
+    broker = new_broker()
+    make_topic(broker, "t", 1)
+    make_topic(broker, "u", 1)
+    t, u = id_of(broker, "t"), id_of(broker, "u")
+    for unclear in [("t", t), ("t", u), (None, None)]:
+        [reply] = ask(broker, "delete_topics", 6, deletion(unclear)).responses
+        assert (reply.name, reply.topic_id) == unclear
+        assert reply.error_code == ErrorCode.INVALID_REQUEST
+    assert sorted(broker.image.topics) == ["t", "u"]
 
 
 def _metadata(*names):
