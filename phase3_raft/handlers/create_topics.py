@@ -5,45 +5,32 @@ Left out: a client's own choice of replicas on a broker that has no others (its 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
 from phase3_raft.handlers.describe_configs import DEFAULT, SET
 from phase3_raft.metadata.controller import Decide
-from phase3_raft.metadata.image import Image
-from phase3_raft.metadata.records import Record
-from phase3_raft.refused import Refused
+from phase3_raft.refused import Refused, each_once
 from phase3_raft.schemas import Fields
 from phase3_raft.topic_config import SETTINGS, TopicConfig
 
 
 async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply."""
-    names = Counter(topic.name for topic in request.topics)
-    decisions = [
-        _twice(topic.name) if names[topic.name] > 1 else _creation(broker, topic)
-        for topic in request.topics
-    ]
-    refused = await broker.controller.change_each(decisions, only_check=request.validate_only)
+    decisions = each_once((topic.name, _creation(broker, topic)) for topic in request.topics)
+    refused = await broker.controller.change_each(
+        list(decisions.values()), only_check=request.validate_only
+    )
+    topics = {topic.name: topic for topic in request.topics}
     return {
         "throttle_time": 0,
         "topics": [
-            _made(broker, topic) if error is None else _failed(topic.name, error)
-            for topic, error in zip(request.topics, refused, strict=True)
+            _made(broker, topics[name]) if error is None else _failed(name, error)
+            for name, error in zip(decisions, refused, strict=True)
         ],
     }
-
-
-def _twice(name: str) -> Decide:
-    def decide(image: Image) -> Sequence[Record]:
-        raise Refused.because(ErrorCode.INVALID_REQUEST, f"topic {name!r} is named twice")
-
-    return decide
 
 
 def _creation(broker: Broker, topic: Any) -> Decide:

@@ -281,6 +281,34 @@ def test_topics_of_phase_2_are_served_and_then_claimed(tmp_path):
     asyncio.run(broker.close())
 
 
+# Making.
+
+
+def creation(name, partitions=1, replicas=1, configs=(), assignments=()):
+    return {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": replicas,
+        "assignments": [{"partition_index": n, "broker_ids": who} for n, who in assignments],
+        "configs": [{"name": key, "value": value} for key, value in configs],
+    }
+
+
+def create(broker, *topics, only=False):
+    fields = {"topics": topics, "timeout": 1000, "validate_only": only}
+    return ask(broker, "create_topics", 7, fields).topics
+
+
+def test_a_topic_that_is_to_be_made_twice_is_told_of_once_and_not_made():
+    broker = new_broker()
+    told = create(broker, creation("t", 1), creation("u"), creation("t", 2))
+    assert [(one.name, one.error_code) for one in told] == [
+        ("t", ErrorCode.INVALID_REQUEST),
+        ("u", 0),
+    ]
+    assert list(broker.image.topics) == ["u"]
+
+
 # Growing.
 
 
@@ -300,6 +328,24 @@ def test_a_topic_grows_and_does_not_shrink():
     fill(broker, "t", 4)
     assert grow("t", 5) == grow("t", 1) == grow("t", 10**6) == ErrorCode.INVALID_PARTITIONS
     assert grow("u", 5) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_topic_that_is_to_grow_twice_is_told_of_once_and_does_not():
+    broker = new_broker()
+    make_topic(broker, "t", 1)
+    make_topic(broker, "u", 1)
+    topics = [("t", 2), ("t", 3), ("u", 2)]
+    topics = [{"name": name, "count": count, "assignments": None} for name, count in topics]
+    fields = {"topics": topics, "timeout": 1000, "validate_only": False}
+    told = ask(broker, "create_partitions", 3, fields).results
+    assert [(one.name, one.error_code) for one in told] == [
+        ("t", ErrorCode.INVALID_REQUEST),
+        ("u", 0),
+    ]
+    assert {name: len(it.partitions) for name, it in broker.image.topics.items()} == {
+        "t": 1,
+        "u": 2,
+    }
 
 
 # Settings.
@@ -411,6 +457,26 @@ def test_the_old_request_sets_all_other_settings_back():
     assert broker.image.topics["t"].config == {"retention.ms": "5", "segment.bytes": "2000"}
     assert replace(broker, "t", ("segment.bytes", "3000")) == 0
     assert broker.image.topics["t"].config == {"segment.bytes": "3000"}
+
+
+@pytest.mark.parametrize("request_name", ["alter_configs", "incremental_alter_configs"])
+def test_what_is_to_be_set_twice_is_told_of_once_and_not_changed(request_name):
+    broker = new_broker()
+    make_topic(broker, "1", 1)
+    rate = {"name": "follower.replication.throttled.rate", "value": "5", "config_operation": 0}
+    kept = {"name": "retention.ms", "value": "5", "config_operation": 0}
+    resources = [
+        {"resource_type": kind, "resource_name": "1", "configs": [config]}
+        for kind, config in [(2, kept), (4, rate), (2, kept)]
+    ]
+    fields = {"resources": resources, "validate_only": False}
+    told = ask(broker, request_name, 1, fields).responses
+    assert [(one.resource_type, one.resource_name, one.error_code) for one in told] == [
+        (2, "1", ErrorCode.INVALID_REQUEST),
+        (4, "1", 0),
+    ]
+    assert broker.image.topics["1"].config == {}
+    assert broker.image.broker_config == {"1": {rate["name"]: "5"}}
 
 
 def test_a_brokers_settings_are_described_and_not_changed():
