@@ -309,6 +309,41 @@ def test_a_topic_that_is_to_be_made_twice_is_told_of_once_and_not_made():
     assert list(broker.image.topics) == ["u"]
 
 
+@pytest.mark.parametrize("only", [True, False])
+def test_who_makes_a_topic_is_told_its_real_numbers(only):
+    broker = new_broker()
+    chosen = creation("u", -1, -1, assignments=[(0, [1]), (1, [1])])
+    told = create(broker, creation("t", -1, -1), chosen, only=only)
+    found = [
+        (one.error_code, one.num_partitions, one.replication_factor, len(one.configs) > 0)
+        for one in told
+    ]
+    assert found == [(0, 1, 1, True), (0, 2, 1, True)]
+    if not only:
+        assert [one.topic_id for one in told] == [id_of(broker, "t"), id_of(broker, "u")]
+    assert len(broker.image.topics) == (0 if only else 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({"partitions": 1, "replicas": -1, "assignments": [(0, [1])]}, ErrorCode.INVALID_REQUEST),
+        ({"partitions": -1, "replicas": 1, "assignments": [(0, [1])]}, ErrorCode.INVALID_REQUEST),
+        (
+            {"partitions": -1, "replicas": -1, "assignments": [(0, [7])]},
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ),
+        ({"configs": [("retention.ms", None)]}, ErrorCode.INVALID_CONFIG),
+    ],
+)
+@pytest.mark.parametrize("only", [True, False])
+def test_a_topic_that_is_not_clear_is_not_made(asked, error, only):
+    broker = new_broker()
+    told = create(broker, creation("t", **asked), creation("u"), only=only)
+    assert [(one.error_code, one.num_partitions) for one in told] == [(error, -1), (0, 1)]
+    assert "t" not in broker.image.topics
+
+
 # Growing.
 
 
