@@ -29,5 +29,6 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
 
 
 def _growth(topic: Any) -> Decide:
-    assignment = [one.broker_ids for one in topic.assignments or ()]
-    return partial(grow, name=topic.name, partitions=topic.count, assignment=assignment or None)
+    given = topic.assignments
+    assignment = None if given is None else [one.broker_ids for one in given]
+    return partial(grow, name=topic.name, partitions=topic.count, assignment=assignment)

@@ -24,6 +24,7 @@ from phase3_raft.dispatch import Dispatch
 from phase3_raft.groups.coordinator import partition_of
 from phase3_raft.handlers import APIS
 from phase3_raft.handlers.fetch import Wanted, wait_for_bytes
+from phase3_raft.metadata.records import BrokerRecord
 from phase3_raft.refused import Refused
 from phase3_raft.topic_config import BadConfig
 
@@ -363,6 +364,28 @@ def test_a_topic_grows_and_does_not_shrink():
     fill(broker, "t", 4)
     assert grow("t", 5) == grow("t", 1) == grow("t", 10**6) == ErrorCode.INVALID_PARTITIONS
     assert grow("u", 5) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("assignment", [[], [[1]], [[1], [1], [1]], [[1, 2]] * 2, [[1], []]])
+def test_new_partitions_are_assigned_all_and_have_as_many_replicas_as_the_others(assignment):
+    broker = new_broker()
+    broker.metadata.write([BrokerRecord(2, "127.0.0.1", 9093)])
+    make_topic(broker, "t", 1)
+
+    def grow(assignment):
+        topic = {
+            "name": "t",
+            "count": 3,
+            "assignments": [{"broker_ids": who} for who in assignment],
+        }
+        fields = {"topics": [topic], "timeout": 1000, "validate_only": False}
+        return ask(broker, "create_partitions", 3, fields).results[0].error_code
+
+    assert grow(assignment) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert len(broker.image.topics["t"].partitions) == 1
+    assert grow([[1], [2]]) == 0
+    replicas = [one.replicas for one in broker.image.topics["t"].partitions.values()]
+    assert replicas == [(1,), (1,), (2,)]
 
 
 def test_a_topic_that_is_to_grow_twice_is_told_of_once_and_does_not():
