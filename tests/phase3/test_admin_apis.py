@@ -16,6 +16,7 @@ from craft2.record_batch import encode_values
 from phase1_file_queue.log_config import CorruptLog
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import OffsetToCommit
+from phase2_groups.group_state import State
 from phase2_groups.offset_records import offset_key, offset_value
 from phase2_groups.topics import MAX_PARTITIONS, create_topic, partition_count
 from phase3_raft import codec, partition_files, schemas
@@ -586,25 +587,47 @@ def test_where_an_epoch_ended():
     assert find("u", 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
 
 
+def commit(broker, group, topic, *numbers):
+    member = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": ""}
+    partitions = [
+        {"partition_index": number, "committed_offset": 5, "committed_metadata": None}
+        for number in numbers
+    ]
+    fields = member | {"topics": [{"name": topic, "partitions": partitions}]}
+    [reply] = ask(broker, "offset_commit", 8, fields).topics
+    return [one.error_code for one in reply.partitions]
+
+
 def test_a_group_forgets_the_offsets_it_is_told_to():
     broker = new_broker()
     make_topic(broker, "t", 2)
-    committed = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""}
-    partitions = [
-        {"partition_index": number, "committed_offset": 5, "committed_metadata": None}
-        for number in range(2)
-    ]
-    ask(
-        broker,
-        "offset_commit",
-        8,
-        committed | {"topics": [{"name": "t", "partitions": partitions}]},
-    )
+    assert commit(broker, "g", "t", 0, 1) == [0, 0]
     fields = {"group_id": "g", "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}]}
     assert ask(broker, "offset_delete", 0, fields).error_code == 0
     assert list(asyncio.run(broker.groups.committed("g"))) == [("t", 1)]
     missing = ask(broker, "offset_delete", 0, fields | {"group_id": "nobody"})
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("partitions", [1, 5])  # 2 are what the broker would make
+def test_groups_are_found_by_the_partitions_that_the_offsets_topic_has(partitions):
+    async def forget():
+        delete_topic(broker, "t")
+        await asyncio.sleep(0)
+
+    broker = new_broker()
+    make_topic(broker, "t", 1)
+    make_topic(broker, "u", 1)
+    create(broker, creation("__consumer_offsets", partitions))
+    groups = [f"g{number}" for number in range(8)]
+    for group in groups:
+        assert commit(broker, group, "t", 0) == commit(broker, group, "u", 0) == [0]
+        assert group in broker._offsets[partition_of(group, partitions)].table.groups()
+    assert sorted(broker.groups.groups()) == groups
+    asyncio.run(forget())
+    for group in groups:
+        assert broker.groups.describe(group).state is State.EMPTY
+        assert list(asyncio.run(broker.groups.committed(group))) == [("u", 0)]
 
 
 def test_the_cluster_is_described():
