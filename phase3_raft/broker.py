@@ -196,7 +196,7 @@ class Broker:
         )
         self._offsets: dict[int, OffsetsPartition] = {}
         self.groups = Coordinator(
-            config.offsets_partitions,
+            self._offsets_count,
             self._offsets_partition,
             self._need_offsets_topic,
             config.group_limits,
@@ -283,7 +283,7 @@ class Broker:
         error = await self._need_offsets_topic()
         if error:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        number = partition_of(group_id, len(self.image.topics[OFFSETS_TOPIC].partitions))
+        number = partition_of(group_id, self._offsets_count())
         leader = self.image.topics[OFFSETS_TOPIC].partitions[number].leader
         if leader == self.config.broker_id:
             found = self._offsets_partition(number)
@@ -293,6 +293,11 @@ class Broker:
 
     async def _need_offsets_topic(self) -> ErrorCode:
         return await self.topics.need(OFFSETS_TOPIC, self.config.offsets_partitions)
+
+    def _offsets_count(self) -> int:
+        """The partitions of the offsets topic, whoever made it; until then, as it is to be made."""
+        topic = self.image.topics.get(OFFSETS_TOPIC)
+        return self.config.offsets_partitions if topic is None else len(topic.partitions)
 
     def _offsets_partition(self, number: int) -> OffsetsPartition | ErrorCode:
         found = self._offsets.get(number)

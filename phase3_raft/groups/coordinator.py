@@ -82,13 +82,13 @@ class _Group:
 class Coordinator:
     """See the module.
 
-    offsets_of: the partition of `__consumer_offsets` with this number, or why it cannot be had.
-    need_topic: have that topic made, if there is none.
+    partitions: how many `__consumer_offsets` has. offsets_of: the one of this number, or why it
+    cannot be had. need_topic: have that topic made, if there is none.
     """
 
     def __init__(
         self,
-        partitions: int,
+        partitions: Callable[[], int],
         offsets_of: OffsetsOf,
         need_topic: Callable[[], Awaitable[ErrorCode]],
         limits: GroupLimits,
@@ -96,7 +96,7 @@ class Coordinator:
         tasks: Tasks,
         happened: Callable[[str, Happened], object] = lambda group, event: None,
     ) -> None:
-        self.partitions = partitions
+        self._partitions = partitions
         self._offsets_of, self._need_topic, self._limits = offsets_of, need_topic, limits
         self._clock, self._tasks, self._happened = clock, tasks, happened
         self._groups: dict[str, _Group] = {}
@@ -150,7 +150,7 @@ class Coordinator:
         error = await self._need_topic()
         if error:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return self._offsets_of(partition_of(group_id, self.partitions))
+        return self._offsets_of(partition_of(group_id, self._partitions()))
 
     def _handle(self, group: _Group, event: Input) -> None:
         """Let the machine move, and carry out what comes of it.
@@ -222,7 +222,7 @@ class Coordinator:
 
     def _known(self) -> Iterable[str]:
         names = dict.fromkeys(self._groups)
-        for number in range(self.partitions):
+        for number in range(self._partitions()):
             offsets = self._offsets_of(number)
             if not isinstance(offsets, ErrorCode):
                 names |= dict.fromkeys(offsets.table.groups())
@@ -240,7 +240,7 @@ class Coordinator:
         found = self._groups.get(group_id)
         if found is not None:
             return found.machine.group
-        there = self._offsets_of(partition_of(group_id, self.partitions))
+        there = self._offsets_of(partition_of(group_id, self._partitions()))
         if isinstance(there, ErrorCode) or group_id not in there.table.groups():
             return Group(group_id=group_id, state=State.DEAD)
         return self._stored_group(group_id, there)
@@ -271,7 +271,7 @@ class Coordinator:
 
     def forget_topic(self, topic: str) -> None:
         """Forget, soon, what groups have committed for a topic that is no more."""
-        for number in range(self.partitions):
+        for number in range(self._partitions()):
             offsets = self._offsets_of(number)
             if isinstance(offsets, ErrorCode):
                 continue
@@ -297,7 +297,7 @@ class Coordinator:
 
     def resign(self, number: int) -> None:
         """Another broker leads this partition of `__consumer_offsets`: its groups are there now."""
-        for name in [n for n in self._groups if partition_of(n, self.partitions) == number]:
+        for name in [n for n in self._groups if partition_of(n, self._partitions()) == number]:
             group = self._groups.pop(name)
             if group.timer is not None:
                 group.timer.cancel()

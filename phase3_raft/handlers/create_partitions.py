@@ -5,32 +5,30 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
 from phase3_raft.metadata.controller import Decide
 from phase3_raft.metadata.topic_changes import grow
+from phase3_raft.refused import each_once, error_fields
 from phase3_raft.schemas import Fields
 
 
 async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply: each topic succeeds or fails for itself."""
+    decisions = each_once((topic.name, _growth(topic)) for topic in request.topics)
     refused = await broker.controller.change_each(
-        [_growth(topic) for topic in request.topics], only_check=request.validate_only
+        list(decisions.values()), only_check=request.validate_only
     )
     return {
         "throttle_time": 0,
         "results": [
-            {
-                "name": topic.name,
-                "error_code": error.code if error is not None else ErrorCode.NONE,
-                "error_message": str(error) if error is not None else None,
-            }
-            for topic, error in zip(request.topics, refused, strict=True)
+            {"name": name, **error_fields(error)}
+            for name, error in zip(decisions, refused, strict=True)
         ],
     }
 
 
 def _growth(topic: Any) -> Decide:
-    assignment = [one.broker_ids for one in topic.assignments or ()]
-    return partial(grow, name=topic.name, partitions=topic.count, assignment=assignment or None)
+    given = topic.assignments
+    assignment = None if given is None else [one.broker_ids for one in given]
+    return partial(grow, name=topic.name, partitions=topic.count, assignment=assignment)

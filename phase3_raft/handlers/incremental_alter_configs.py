@@ -17,7 +17,7 @@ from phase3_raft.handlers.describe_configs import BROKER, TOPIC
 from phase3_raft.metadata import broker_changes, topic_changes
 from phase3_raft.metadata.image import Image
 from phase3_raft.metadata.records import Record
-from phase3_raft.refused import Refused
+from phase3_raft.refused import Refused, each_once, error_fields
 from phase3_raft.schemas import Fields
 
 _SET, _DELETE = 0, 1
@@ -46,20 +46,18 @@ async def alter(broker: Broker, request: Any, changes: Callable[[Any, Image], Ch
             "change those of a topic (2) or a broker (4)",
         )
 
+    decisions = each_once(
+        ((resource.resource_type, resource.resource_name), partial(decide, resource))
+        for resource in request.resources
+    )
     refused = await broker.controller.change_each(
-        [partial(decide, resource) for resource in request.resources],
-        only_check=request.validate_only,
+        list(decisions.values()), only_check=request.validate_only
     )
     return {
         "throttle_time": 0,
         "responses": [
-            {
-                "error_code": error.code if error is not None else ErrorCode.NONE,
-                "error_message": str(error) if error is not None else None,
-                "resource_type": resource.resource_type,
-                "resource_name": resource.resource_name,
-            }
-            for resource, error in zip(request.resources, refused, strict=True)
+            {"resource_type": kind, "resource_name": name, **error_fields(error)}
+            for (kind, name), error in zip(decisions, refused, strict=True)
         ],
     }
 

@@ -86,9 +86,12 @@ def grow(
             else "groups are found by this number",
         )
     new = partitions - len(there)
-    if assignment is not None and len(assignment) != new:
-        raise _bad_assignment(f"{len(assignment)} assignments for {new} new partitions")
     replicas = len(there[0].replicas)
+    if assignment is not None and [len(one) for one in assignment] != [replicas] * new:
+        raise _bad_assignment(
+            f"{len(assignment)} assignments of {sorted({len(one) for one in assignment})} replicas "
+            f"for {new} new partitions of {replicas} replicas each"
+        )
     return _partitions(image, name, len(there), new, replicas, assignment)
 
 

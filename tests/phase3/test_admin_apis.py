@@ -6,6 +6,7 @@ import asyncio
 import doctest
 import os
 import struct
+from uuid import UUID
 
 import pytest
 from brokers import delete_topic, make_topic
@@ -15,6 +16,7 @@ from craft2.record_batch import encode_values
 from phase1_file_queue.log_config import CorruptLog
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import OffsetToCommit
+from phase2_groups.group_state import State
 from phase2_groups.offset_records import offset_key, offset_value
 from phase2_groups.topics import MAX_PARTITIONS, create_topic, partition_count
 from phase3_raft import codec, partition_files, schemas
@@ -23,6 +25,7 @@ from phase3_raft.dispatch import Dispatch
 from phase3_raft.groups.coordinator import partition_of
 from phase3_raft.handlers import APIS
 from phase3_raft.handlers.fetch import Wanted, wait_for_bytes
+from phase3_raft.metadata.records import BrokerRecord
 from phase3_raft.refused import Refused
 from phase3_raft.topic_config import BadConfig
 
@@ -44,11 +47,15 @@ def new_broker(disk=None, said=None, path="/data"):
 
 def ask(broker, name, version, fields):
     """A request as a client sends it, and the reply as it reads it."""
+    return asyncio.run(asking(broker, name, version, fields))
+
+
+async def asking(broker, name, version, fields):
     api = next(api for api in APIS if api.name == name)
     head = struct.pack(">hhih", api.key, version, 7, -1)
     flexible = schemas.is_flexible(name, version)
     frame = head + b"\0" * flexible + schemas.encode(name, version, fields, "request")
-    pieces = asyncio.run(Dispatch(broker, APIS).answer(frame, "/127.0.0.1"))
+    pieces = await Dispatch(broker, APIS).answer(frame, "/127.0.0.1")
     reply = b"".join(piece if isinstance(piece, bytes) else piece.read() for piece in pieces)
     start = 8 + flexible
     return schemas.decode(name, version, reply, start, latest=version, kind="response")
@@ -107,6 +114,70 @@ def test_a_topic_can_be_deleted_by_its_id():
     assert [one.error_code for one in reply.responses] == [0, ErrorCode.UNKNOWN_TOPIC_ID]
     assert reply.responses[0].name == "t"
     assert not broker.image.topics
+
+
+def deletion(*topics):
+    named = [{"name": name, "topic_id": topic_id} for name, topic_id in topics]
+    return {"timeout": 1000, "topics": named}
+
+
+def id_of(broker, topic):
+    return UUID(broker.image.topics[topic].topic_id)
+
+
+def test_an_id_does_not_delete_a_younger_topic_of_the_same_name():
+    async def work():
+        broker = new_broker()
+        make_topic(broker, "t", 1)
+        old = id_of(broker, "t")
+        async with broker.controller._turn:
+            asked = asyncio.ensure_future(asking(broker, "delete_topics", 6, deletion((None, old))))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            delete_topic(broker, "t")
+            make_topic(broker, "t", 1)
+        [reply] = (await asked).responses
+        assert (reply.name, reply.topic_id) == (None, old)
+        assert reply.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert "t" in broker.image.topics
+
+    asyncio.run(work())
+
+
+def test_who_names_a_topic_twice_deletes_the_others_alone():
+    broker = new_broker()
+    for name in "abcdef":
+        make_topic(broker, name, 1)
+    ids = {name: id_of(broker, name) for name in "abcdef"}
+    twice = ["a", "a", "nope", "nope"]
+    topics = [(name, None) for name in twice] + [(None, ids["b"])] * 2
+    topics += [("c", None), (None, ids["c"]), (None, ids["d"]), ("d", None), ("e", None)]
+    reply = ask(broker, "delete_topics", 6, deletion(*topics))
+    refused = ErrorCode.INVALID_REQUEST
+    assert [(one.name, one.topic_id, one.error_code) for one in reply.responses] == [
+        ("a", ids["a"], refused),
+        ("nope", None, refused),
+        ("b", ids["b"], refused),
+        ("c", ids["c"], refused),
+        ("d", ids["d"], refused),
+        ("e", ids["e"], 0),
+    ]
+    assert sorted(broker.image.topics) == ["a", "b", "c", "d", "f"]
+    names = {"timeout": 1000, "topic_names": ["a", "a", "b"]}
+    reply = ask(broker, "delete_topics", 5, names)
+    assert [(one.name, one.error_code) for one in reply.responses] == [("a", refused), ("b", 0)]
+
+
+def test_a_deletion_names_a_topic_by_its_name_or_by_its_id():
+    broker = new_broker()
+    make_topic(broker, "t", 1)
+    make_topic(broker, "u", 1)
+    t, u = id_of(broker, "t"), id_of(broker, "u")
+    for unclear in [("t", t), ("t", u), (None, None)]:
+        [reply] = ask(broker, "delete_topics", 6, deletion(unclear)).responses
+        assert (reply.name, reply.topic_id) == unclear
+        assert reply.error_code == ErrorCode.INVALID_REQUEST
+    assert sorted(broker.image.topics) == ["t", "u"]
 
 
 def _metadata(*names):
@@ -229,6 +300,69 @@ def test_topics_of_phase_2_are_served_and_then_claimed(tmp_path):
     asyncio.run(broker.close())
 
 
+# Making.
+
+
+def creation(name, partitions=1, replicas=1, configs=(), assignments=()):
+    return {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": replicas,
+        "assignments": [{"partition_index": n, "broker_ids": who} for n, who in assignments],
+        "configs": [{"name": key, "value": value} for key, value in configs],
+    }
+
+
+def create(broker, *topics, only=False):
+    fields = {"topics": topics, "timeout": 1000, "validate_only": only}
+    return ask(broker, "create_topics", 7, fields).topics
+
+
+def test_a_topic_that_is_to_be_made_twice_is_told_of_once_and_not_made():
+    broker = new_broker()
+    told = create(broker, creation("t", 1), creation("u"), creation("t", 2))
+    assert [(one.name, one.error_code) for one in told] == [
+        ("t", ErrorCode.INVALID_REQUEST),
+        ("u", 0),
+    ]
+    assert list(broker.image.topics) == ["u"]
+
+
+@pytest.mark.parametrize("only", [True, False])
+def test_who_makes_a_topic_is_told_its_real_numbers(only):
+    broker = new_broker()
+    chosen = creation("u", -1, -1, assignments=[(0, [1]), (1, [1])])
+    told = create(broker, creation("t", -1, -1), chosen, only=only)
+    found = [
+        (one.error_code, one.num_partitions, one.replication_factor, len(one.configs) > 0)
+        for one in told
+    ]
+    assert found == [(0, 1, 1, True), (0, 2, 1, True)]
+    if not only:
+        assert [one.topic_id for one in told] == [id_of(broker, "t"), id_of(broker, "u")]
+    assert len(broker.image.topics) == (0 if only else 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({"partitions": 1, "replicas": -1, "assignments": [(0, [1])]}, ErrorCode.INVALID_REQUEST),
+        ({"partitions": -1, "replicas": 1, "assignments": [(0, [1])]}, ErrorCode.INVALID_REQUEST),
+        (
+            {"partitions": -1, "replicas": -1, "assignments": [(0, [7])]},
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ),
+        ({"configs": [("retention.ms", None)]}, ErrorCode.INVALID_CONFIG),
+    ],
+)
+@pytest.mark.parametrize("only", [True, False])
+def test_a_topic_that_is_not_clear_is_not_made(asked, error, only):
+    broker = new_broker()
+    told = create(broker, creation("t", **asked), creation("u"), only=only)
+    assert [(one.error_code, one.num_partitions) for one in told] == [(error, -1), (0, 1)]
+    assert "t" not in broker.image.topics
+
+
 # Growing.
 
 
@@ -248,6 +382,46 @@ def test_a_topic_grows_and_does_not_shrink():
     fill(broker, "t", 4)
     assert grow("t", 5) == grow("t", 1) == grow("t", 10**6) == ErrorCode.INVALID_PARTITIONS
     assert grow("u", 5) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("assignment", [[], [[1]], [[1], [1], [1]], [[1, 2]] * 2, [[1], []]])
+def test_new_partitions_are_assigned_all_and_have_as_many_replicas_as_the_others(assignment):
+    broker = new_broker()
+    broker.metadata.write([BrokerRecord(2, "127.0.0.1", 9093)])
+    make_topic(broker, "t", 1)
+
+    def grow(assignment):
+        topic = {
+            "name": "t",
+            "count": 3,
+            "assignments": [{"broker_ids": who} for who in assignment],
+        }
+        fields = {"topics": [topic], "timeout": 1000, "validate_only": False}
+        return ask(broker, "create_partitions", 3, fields).results[0].error_code
+
+    assert grow(assignment) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert len(broker.image.topics["t"].partitions) == 1
+    assert grow([[1], [2]]) == 0
+    replicas = [one.replicas for one in broker.image.topics["t"].partitions.values()]
+    assert replicas == [(1,), (1,), (2,)]
+
+
+def test_a_topic_that_is_to_grow_twice_is_told_of_once_and_does_not():
+    broker = new_broker()
+    make_topic(broker, "t", 1)
+    make_topic(broker, "u", 1)
+    topics = [("t", 2), ("t", 3), ("u", 2)]
+    topics = [{"name": name, "count": count, "assignments": None} for name, count in topics]
+    fields = {"topics": topics, "timeout": 1000, "validate_only": False}
+    told = ask(broker, "create_partitions", 3, fields).results
+    assert [(one.name, one.error_code) for one in told] == [
+        ("t", ErrorCode.INVALID_REQUEST),
+        ("u", 0),
+    ]
+    assert {name: len(it.partitions) for name, it in broker.image.topics.items()} == {
+        "t": 1,
+        "u": 2,
+    }
 
 
 # Settings.
@@ -361,6 +535,26 @@ def test_the_old_request_sets_all_other_settings_back():
     assert broker.image.topics["t"].config == {"segment.bytes": "3000"}
 
 
+@pytest.mark.parametrize("request_name", ["alter_configs", "incremental_alter_configs"])
+def test_what_is_to_be_set_twice_is_told_of_once_and_not_changed(request_name):
+    broker = new_broker()
+    make_topic(broker, "1", 1)
+    rate = {"name": "follower.replication.throttled.rate", "value": "5", "config_operation": 0}
+    kept = {"name": "retention.ms", "value": "5", "config_operation": 0}
+    resources = [
+        {"resource_type": kind, "resource_name": "1", "configs": [config]}
+        for kind, config in [(2, kept), (4, rate), (2, kept)]
+    ]
+    fields = {"resources": resources, "validate_only": False}
+    told = ask(broker, request_name, 1, fields).responses
+    assert [(one.resource_type, one.resource_name, one.error_code) for one in told] == [
+        (2, "1", ErrorCode.INVALID_REQUEST),
+        (4, "1", 0),
+    ]
+    assert broker.image.topics["1"].config == {}
+    assert broker.image.broker_config == {"1": {rate["name"]: "5"}}
+
+
 def test_a_brokers_settings_are_described_and_not_changed():
     broker = new_broker()
     told = {one.name: one.value for one in describe(broker, "1", kind=4).configs}
@@ -410,25 +604,47 @@ def test_where_an_epoch_ended():
     assert find("u", 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
 
 
+def commit(broker, group, topic, *numbers):
+    member = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": ""}
+    partitions = [
+        {"partition_index": number, "committed_offset": 5, "committed_metadata": None}
+        for number in numbers
+    ]
+    fields = member | {"topics": [{"name": topic, "partitions": partitions}]}
+    [reply] = ask(broker, "offset_commit", 8, fields).topics
+    return [one.error_code for one in reply.partitions]
+
+
 def test_a_group_forgets_the_offsets_it_is_told_to():
     broker = new_broker()
     make_topic(broker, "t", 2)
-    committed = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""}
-    partitions = [
-        {"partition_index": number, "committed_offset": 5, "committed_metadata": None}
-        for number in range(2)
-    ]
-    ask(
-        broker,
-        "offset_commit",
-        8,
-        committed | {"topics": [{"name": "t", "partitions": partitions}]},
-    )
+    assert commit(broker, "g", "t", 0, 1) == [0, 0]
     fields = {"group_id": "g", "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}]}
     assert ask(broker, "offset_delete", 0, fields).error_code == 0
     assert list(asyncio.run(broker.groups.committed("g"))) == [("t", 1)]
     missing = ask(broker, "offset_delete", 0, fields | {"group_id": "nobody"})
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("partitions", [1, 5])  # 2 are what the broker would make
+def test_groups_are_found_by_the_partitions_that_the_offsets_topic_has(partitions):
+    async def forget():
+        delete_topic(broker, "t")
+        await asyncio.sleep(0)
+
+    broker = new_broker()
+    make_topic(broker, "t", 1)
+    make_topic(broker, "u", 1)
+    create(broker, creation("__consumer_offsets", partitions))
+    groups = [f"g{number}" for number in range(8)]
+    for group in groups:
+        assert commit(broker, group, "t", 0) == commit(broker, group, "u", 0) == [0]
+        assert group in broker._offsets[partition_of(group, partitions)].table.groups()
+    assert sorted(broker.groups.groups()) == groups
+    asyncio.run(forget())
+    for group in groups:
+        assert broker.groups.describe(group).state is State.EMPTY
+        assert list(asyncio.run(broker.groups.committed(group))) == [("u", 0)]
 
 
 def test_the_cluster_is_described():

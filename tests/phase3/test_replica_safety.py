@@ -191,7 +191,7 @@ def test_a_group_that_went_elsewhere_does_nothing_more_here():
 
         tasks = Tasks(lambda error: None)
         limits = GroupLimits(initial_rebalance_delay_ms=0)
-        groups = Coordinator(1, lambda _: Offsets(), there, limits, ManualClock(), tasks)
+        groups = Coordinator(lambda: 1, lambda _: Offsets(), there, limits, ManualClock(), tasks)
         join = Join(
             token="1",
             member_id="",
