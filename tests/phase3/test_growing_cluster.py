@@ -257,8 +257,16 @@ def test_the_commands_of_an_administrator(tmp_path):
             (("move-partitions", "--to", "1"), "which cluster?"),
             (("move-partitions", "--to", "1", "--data-dir", tmp_path / "x"), "no broker runs"),
             (("stop-broker", 9, *at), "broker 9 does not run"),
+            (("stop-broker", 1, *at, "--remove"), "broker 1 is one of the voters"),
+            (("stop-broker", 2, *at, "--remove"), "broker 2 is one of the voters"),
+            (
+                ("stop-broker", 4, *at, "--remove"),
+                "no broker 4 in the cluster. Fix: there are: 1, 2, 3",
+            ),
             (("elect-leaders", "--bootstrap", "127.0.0.1:1"), "no broker answers"),
         ):
             status, said = craft2(*words)
             assert status == 1, said
             assert told in said
+        assert replicas() == ((3, 1), 3), "what was refused has changed nothing"
+        assert set(cluster.ended()) == {2, fourth}
