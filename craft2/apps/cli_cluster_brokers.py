@@ -38,19 +38,25 @@ def add_broker(
     Prints `broker ID pid PID HOST:PORT`, then `ready`. `craft2 cluster up` starts it, too, the next
     time.
     """
-    from craft2.apps.cluster_admin import AdminError, read_status
+    from craft2.apps.cluster_admin import AdminError, read_members
     from craft2.net import free_ports
     from phase3_raft.cluster_folder import broker_folders, read_options, shared_options
 
     root = str(data_dir)
     known = bootstrap_of(bootstrap, data_dir)
-    taken = {one.id for one in read_status(known).brokers} | broker_folders(root).keys()
-    number = broker_id or max(taken, default=0) + 1
-    if read_options(root, number):
+    if broker_id is not None and read_options(root, broker_id):
         raise AdminError(
-            f"broker {number} is in {root!r} already",
-            f"start it again: craft2 cluster start-broker {number} --data-dir {root}",
+            f"broker {broker_id} is in {root!r} already",
+            f"start it again: craft2 cluster start-broker {broker_id} --data-dir {root}",
         )
+    members = read_members(known)
+    free = max(members | broker_folders(root).keys()) + 1
+    if broker_id in members:  # with an empty folder it would have forgotten what it promised
+        raise AdminError(
+            f"broker {broker_id} belongs to the cluster already",
+            f"start it where it was, or give another number, such as {free}",
+        )
+    number = broker_id or free
     options = ["--broker-id", str(number), "--port", str(port or free_ports(1)[0])]
     _run(root, number, [*options, "--join", known, *shared_options(root)])
 
