@@ -250,6 +250,7 @@ def test_the_commands_of_an_administrator(tmp_path):
         elsewhere = ("add-broker", "--data-dir", other, "--bootstrap", cluster.addresses[1])
         for words, told in (
             (("move-partitions", *at), "it is not said where to"),
+            (("move-partitions", *at, "--to", "1", "--cancel"), "--to and --cancel exclude each"),
             (("move-partitions", *at, "--to", "9"), "no broker 9 is there"),
             (("move-partitions", *at, "--to", "1,1"), "one is named twice"),
             (("move-partitions", *at, "--away-from", 77), "no broker 77 is there"),
