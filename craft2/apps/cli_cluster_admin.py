@@ -102,7 +102,7 @@ def elect_leaders(
 
     known = bootstrap_of(bootstrap, data_dir)
     chosen = None
-    if topic is not None:
+    if topic is not None or partition:
         parts = _chosen(read_status(known).partitions, topic, partition)
         chosen = [(one.topic, one.partition) for one in parts]
     outcomes = elect(known, chosen, unclean=unclean)
@@ -165,7 +165,7 @@ def _chosen(
     from craft2.apps.cluster_admin import AdminError
 
     if numbers and topic is None:
-        raise AdminError(f"--partition {numbers[0]} of which topic?", "give --topic")
+        raise AdminError(f"--partition {numbers[0]}: it is not said of which topic", "give --topic")
     found = [one for one in partitions if topic in (None, one.topic)]
     missing = set(numbers or ()) - {one.partition for one in found}
     if topic is not None and (missing or not found):

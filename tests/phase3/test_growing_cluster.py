@@ -266,6 +266,7 @@ def test_the_commands_of_an_administrator(tmp_path):
                 ("stop-broker", 4, *at, "--remove"),
                 "no broker 4 in the cluster. Fix: there are: 1, 2, 3",
             ),
+            (("elect-leaders", *at, "--partition", 0), "--partition 0: it is not said of which"),
             (("elect-leaders", "--bootstrap", "127.0.0.1:1"), "no broker answers"),
             (("add-broker", *at, "--broker-id", 2), "craft2 cluster start-broker 2"),
             ((*elsewhere, "--broker-id", 2), "broker 2 belongs to the cluster already"),
