@@ -57,10 +57,13 @@ def move_partitions(
     """Let partitions move to other brokers while they are used."""
     from craft2.apps.cluster_admin import AdminError, away_from, move, moving, read_status
 
-    if sum((to is not None, away is not None, cancel)) != 1:
-        raise AdminError(
-            "it is not said where to", "give one of --to 2,3,4, --away-from 1, --cancel"
+    targets = {"--to": to is not None, "--away-from": away is not None, "--cancel": cancel}
+    given = [name for name, is_given in targets.items() if is_given]
+    if len(given) != 1:
+        problem = (
+            f"{' and '.join(given)} exclude each other" if given else "it is not said where to"
         )
+        raise AdminError(problem, "give one of --to 2,3,4, --away-from 1, --cancel")
     if throttle is not None and not wait:
         raise AdminError("--throttle and --no-wait: who would lift the limit?", "give one of them")
     known = bootstrap_of(bootstrap, data_dir)
@@ -99,7 +102,7 @@ def elect_leaders(
 
     known = bootstrap_of(bootstrap, data_dir)
     chosen = None
-    if topic is not None:
+    if topic is not None or partition:
         parts = _chosen(read_status(known).partitions, topic, partition)
         chosen = [(one.topic, one.partition) for one in parts]
     outcomes = elect(known, chosen, unclean=unclean)
@@ -162,7 +165,7 @@ def _chosen(
     from craft2.apps.cluster_admin import AdminError
 
     if numbers and topic is None:
-        raise AdminError(f"--partition {numbers[0]} of which topic?", "give --topic")
+        raise AdminError(f"--partition {numbers[0]}: it is not said of which topic", "give --topic")
     found = [one for one in partitions if topic in (None, one.topic)]
     missing = set(numbers or ()) - {one.partition for one in found}
     if topic is not None and (missing or not found):

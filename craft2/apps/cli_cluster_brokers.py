@@ -38,19 +38,25 @@ def add_broker(
     Prints `broker ID pid PID HOST:PORT`, then `ready`. `craft2 cluster up` starts it, too, the next
     time.
     """
-    from craft2.apps.cluster_admin import AdminError, read_status
+    from craft2.apps.cluster_admin import AdminError, read_members
     from craft2.net import free_ports
     from phase3_raft.cluster_folder import broker_folders, read_options, shared_options
 
     root = str(data_dir)
     known = bootstrap_of(bootstrap, data_dir)
-    taken = {one.id for one in read_status(known).brokers} | broker_folders(root).keys()
-    number = broker_id or max(taken, default=0) + 1
-    if read_options(root, number):
+    if broker_id is not None and read_options(root, broker_id):
         raise AdminError(
-            f"broker {number} is in {root!r} already",
-            f"start it again: craft2 cluster start-broker {number} --data-dir {root}",
+            f"broker {broker_id} is in {root!r} already",
+            f"start it again: craft2 cluster start-broker {broker_id} --data-dir {root}",
         )
+    members = read_members(known)
+    free = max(members | broker_folders(root).keys()) + 1
+    if broker_id in members:  # with an empty folder it would have forgotten what it promised
+        raise AdminError(
+            f"broker {broker_id} belongs to the cluster already",
+            f"start it where it was, or give another number, such as {free}",
+        )
+    number = broker_id or free
     options = ["--broker-id", str(number), "--port", str(port or free_ports(1)[0])]
     _run(root, number, [*options, "--join", known, *shared_options(root)])
 
@@ -105,15 +111,18 @@ def stop_broker(
 
     from craft2.apps.broker_process import read_pid_file
     from craft2.apps.cluster_admin import AdminError, away_from, read_status, unregister
-    from phase3_raft.cluster_folder import forget_options
+    from phase3_raft.cluster_folder import forget_options, option, read_options
 
     folder = data_dir / f"broker-{broker_id}"
     found = read_pid_file(str(folder))
     if found is None and not (remove and folder.is_dir()):
         there = ", ".join(map(str, sorted(running(data_dir)))) or "none"
         raise AdminError(f"broker {broker_id} does not run in {data_dir}", f"there are: {there}")
+    options = read_options(str(data_dir), broker_id)
     others = ",".join(where for n, where in running(data_dir).items() if n != broker_id)
+    others = others or option(options, "--join") or ""  # alone in its folder: those it has joined
     if remove:
+        _check_removable(broker_id, data_dir, others)
         carry_out(others, away_from(read_status(others), broker_id))
     if found is not None:
         os.kill(found[0], signal.SIGTERM)
@@ -123,6 +132,31 @@ def stop_broker(
         unregister(others, broker_id)
         forget_options(str(data_dir), broker_id)
         print(f"broker {broker_id} is forgotten; its folder is {folder}")
+
+
+def _check_removable(broker_id: int, data_dir: Path, others: str) -> None:
+    """Before its partitions move, and it ends. Raises AdminError."""
+    from craft2.apps.cluster_admin import AdminError, read_members, read_voters
+    from phase3_raft.cluster_folder import read_options
+
+    root = str(data_dir)
+    founder = "--voters" in read_options(root, broker_id)
+    if not founder and not others:
+        raise AdminError(
+            f"no other broker runs in {root!r}, so none can forget broker {broker_id}",
+            "start one: craft2 cluster start-broker",
+        )
+    if founder or broker_id in read_voters(others):
+        raise AdminError(
+            f"broker {broker_id} is one of the voters, which founded the cluster: they cannot be "
+            "removed",
+            f"empty it: craft2 cluster move-partitions --away-from {broker_id} --data-dir {root}; "
+            "or stop it without --remove",
+        )
+    members = read_members(others)
+    if broker_id not in members:
+        there = ", ".join(map(str, sorted(members)))
+        raise AdminError(f"there is no broker {broker_id} in the cluster", f"there are: {there}")
 
 
 def _run(data_dir: str, number: int, options: Sequence[str]) -> None:

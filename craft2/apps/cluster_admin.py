@@ -104,16 +104,27 @@ def read_status(bootstrap: str) -> ClusterStatus:
 
 def read_voters(bootstrap: str) -> dict[int, Address]:
     """Where the Raft servers are that vote. Raises AdminError, NetError."""
+    nodes, voters = _read_quorum(bootstrap)
+    return {number: where for number, where in nodes.items() if number in voters}
+
+
+def read_members(bootstrap: str) -> set[int]:
+    """The brokers that vote, and those that have joined and are not forgotten, whether or not they
+    run. Raises AdminError, NetError."""
+    return set(_read_quorum(bootstrap)[0])
+
+
+def _read_quorum(bootstrap: str) -> tuple[dict[int, Address], set[int]]:
+    """Where the Raft servers are, and who votes."""
     partition = {"topic_name": _METADATA[0], "partitions": [{"partition_index": _METADATA[1]}]}
     reply = ask(bootstrap, "describe_quorum", 2, {"topics": [partition]})
     found = reply.topics[0].partitions[0]
     _check(reply.error_code or found.error_code, None, "who votes")
-    voters = {one.replica_id for one in found.current_voters}
-    return {
+    nodes = {
         node.node_id: Address(node.listeners[0].host, node.listeners[0].port)
         for node in reply.nodes
-        if node.node_id in voters
     }
+    return nodes, {one.replica_id for one in found.current_voters}
 
 
 # Partitions move.

@@ -11,7 +11,7 @@ from functools import partial
 from confluent_kafka import Producer
 from three_brokers import brokers, running, until
 
-from craft2.apps.cluster_admin import read_status
+from craft2.apps.cluster_admin import read_members, read_status
 from craft2.net import Address, free_ports
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker, BrokerConfig
@@ -247,8 +247,11 @@ def test_the_commands_of_an_administrator(tmp_path):
         assert (status, said.splitlines()[-1][:21]) == (0, "broker 4 is forgotten")
         assert replicas() == ((3, 1), 3)
         assert craft2("move-partitions", *at, "--cancel") == (0, "0 moves called off\n")
+        other = tmp_path / "other"
+        elsewhere = ("add-broker", "--data-dir", other, "--bootstrap", cluster.addresses[1])
         for words, told in (
             (("move-partitions", *at), "it is not said where to"),
+            (("move-partitions", *at, "--to", "1", "--cancel"), "--to and --cancel exclude each"),
             (("move-partitions", *at, "--to", "9"), "no broker 9 is there"),
             (("move-partitions", *at, "--to", "1,1"), "one is named twice"),
             (("move-partitions", *at, "--away-from", 77), "no broker 77 is there"),
@@ -258,8 +261,21 @@ def test_the_commands_of_an_administrator(tmp_path):
             (("move-partitions", "--to", "1"), "which cluster?"),
             (("move-partitions", "--to", "1", "--data-dir", tmp_path / "x"), "no broker runs"),
             (("stop-broker", 9, *at), "broker 9 does not run"),
+            (("stop-broker", 1, *at, "--remove"), "broker 1 is one of the voters"),
+            (("stop-broker", 2, *at, "--remove"), "broker 2 is one of the voters"),
+            (
+                ("stop-broker", 4, *at, "--remove"),
+                "no broker 4 in the cluster. Fix: there are: 1, 2, 3",
+            ),
+            (("elect-leaders", *at, "--partition", 0), "--partition 0: it is not said of which"),
             (("elect-leaders", "--bootstrap", "127.0.0.1:1"), "no broker answers"),
+            (("add-broker", *at, "--broker-id", 2), "craft2 cluster start-broker 2"),
+            ((*elsewhere, "--broker-id", 2), "broker 2 belongs to the cluster already"),
         ):
             status, said = craft2(*words)
             assert status == 1, said
             assert told in said
+        assert replicas() == ((3, 1), 3), "what was refused has changed nothing"
+        assert set(cluster.ended()) == {2, fourth}
+        assert not other.exists()
+        assert read_members(cluster.bootstrap_servers) == {1, 2, 3}, "though 2 does not run"
