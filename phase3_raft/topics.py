@@ -69,6 +69,10 @@ class Topics:
             assignment=assignment,
         )
 
+    async def create(self, name: str, partitions: int = DEFAULT) -> None:
+        """Make a topic. Raises Refused, DiskError."""
+        await self._controller.change(self.creation(name, partitions))
+
     async def need(self, name: str, partitions: int = DEFAULT) -> ErrorCode:
         """Have a topic made that is used and not there; NONE if this broker knows it now."""
         if name in self._image.topics:
@@ -84,7 +88,7 @@ class Topics:
             if controller is None:
                 return ErrorCode.LEADER_NOT_AVAILABLE
             if self._controller.is_here:
-                await self._controller.change(self.creation(name, partitions))
+                await self.create(name, partitions)
                 return ErrorCode.NONE
             return await self._ask_for(controller, name, partitions)
         except Refused as error:
