@@ -119,7 +119,7 @@ def _read_quorum(bootstrap: str) -> tuple[dict[int, Address], set[int]]:
     partition = {"topic_name": _METADATA[0], "partitions": [{"partition_index": _METADATA[1]}]}
     reply = ask(bootstrap, "describe_quorum", 2, {"topics": [partition]})
     found = reply.topics[0].partitions[0]
-    _check(reply.error_code or found.error_code, None, "who votes")
+    _check(reply.error_code or found.error_code, None, "the question who votes")
     nodes = {
         node.node_id: Address(node.listeners[0].host, node.listeners[0].port)
         for node in reply.nodes
@@ -258,9 +258,16 @@ def unregister(bootstrap: str, broker: int) -> None:
 
 
 def _check(code: int, message: str | None, what: str) -> None:
+    """Raises AdminError. message: a broker's, which mostly has a fix in it."""
+    if code in (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+        raise AdminError(
+            f"{what} was refused: no controller answers",
+            "wait until one is elected; most of the voters have to run for that",
+        )
     if code:
         name = ErrorCode(code).name if code in list(ErrorCode) else f"error {code}"
-        raise AdminError(f"{what} was refused: {message or name}", "see `craft2 cluster status`")
+        problem, _, fix = (message or name).partition(". Fix: ")
+        raise AdminError(f"{what} was refused: {problem}", fix or "see `craft2 cluster status`")
 
 
 # Asking.
@@ -272,7 +279,7 @@ def ask(bootstrap: str, name: str, version: int, fields: Fields) -> Any:
 
 
 async def _ask_first(bootstrap: str, name: str, version: int, fields: Fields) -> Any:
-    why: OSError | None = None
+    why = ""
     for address in [parse_address(text.strip()) for text in bootstrap.split(",")]:
         try:
             async with asyncio.timeout(TIMEOUT_S):
@@ -281,8 +288,10 @@ async def _ask_first(bootstrap: str, name: str, version: int, fields: Fields) ->
                     return await connection.ask(name, version, fields)
                 finally:
                     connection.close()
+        except TimeoutError:
+            why = f"not within {TIMEOUT_S:g} s"
         except OSError as error:
-            why = error
+            why = str(error)
     raise AdminError(
         f"no broker answers at {bootstrap}: {why}", "give the address of one that runs"
     )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 from contextlib import asynccontextmanager
 from functools import partial
+from types import SimpleNamespace
 
+import pytest
 from confluent_kafka import Producer
 from three_brokers import brokers, running, until
 
+from craft2.apps import cluster_admin
 from craft2.apps.cluster_admin import read_members, read_status
 from craft2.net import Address, free_ports
 from phase2_groups.error_codes import ErrorCode
@@ -279,3 +283,44 @@ def test_the_commands_of_an_administrator(tmp_path):
         assert set(cluster.ended()) == {2, fourth}
         assert not other.exists()
         assert read_members(cluster.bootstrap_servers) == {1, 2, 3}, "though 2 does not run"
+
+
+# What an administrator is told when it fails.
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "told"),
+    [
+        (
+            ErrorCode.INVALID_REQUEST,
+            "broker 4 runs. Fix: stop it, and try again",
+            "broker 4 runs. Fix: stop it, and try again",
+        ),
+        (ErrorCode.INVALID_REQUEST, None, "INVALID_REQUEST. Fix: see `craft2 cluster status`"),
+        (
+            ErrorCode.NOT_CONTROLLER,
+            "broker 1 is not the controller. Fix: ask broker None",
+            "no controller answers. Fix: wait until one is elected",
+        ),
+        (
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            None,
+            "no controller answers. Fix: wait until one is elected",
+        ),
+    ],
+)
+def test_an_error_of_the_cluster_is_told_with_one_fix(monkeypatch, code, message, told):
+    reply = SimpleNamespace(error_code=code, error_message=message)
+    monkeypatch.setattr(cluster_admin, "ask", lambda *_: reply)
+    with pytest.raises(cluster_admin.AdminError) as refused:
+        cluster_admin.unregister("h:1", 4)
+    assert str(refused.value).startswith(f"forgetting broker 4 was refused: {told}")
+    assert str(refused.value).count("Fix: ") == 1
+
+
+def test_a_broker_that_does_not_answer_in_time_is_told_of(monkeypatch):
+    monkeypatch.setattr(cluster_admin, "TIMEOUT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(cluster_admin.AdminError, match=f"answers at {where}: not within 0.1 s"):
+            read_status(where)
