@@ -130,4 +130,4 @@ def test_a_close_up_is_of_the_same_run_and_has_every_append(bug):
 
 def test_without_a_mistake_nothing_is_found():
     with pytest.raises(NothingBroke, match="none of 1 seeds breaks a rule"):
-        first_broken(seeds=1)
+        first_broken(seeds=range(1))
