@@ -64,8 +64,9 @@ class ControlPage:
 
     def __init__(self, disk: Disk, path: str) -> None:
         file = disk.open(path, "create")
-        if file.size() < PAGE_SIZE:  # written, not a hole: a store must never find no space
-            file.write_at(0, bytes(PAGE_SIZE))
+        size = file.size()
+        if size < PAGE_SIZE:  # written, not a hole: a store must never find no space
+            file.write_at(size, bytes(PAGE_SIZE - size))  # and the rest stays: `flushed` is true
         self._map = file.map(PAGE_SIZE)
         file.close()
         self._view = self._map.view

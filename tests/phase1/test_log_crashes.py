@@ -470,6 +470,21 @@ def test_truncating_takes_back_the_promise_before_the_records(monkeypatch):
     assert after.end_offset == 3
 
 
+def test_a_cut_takes_back_a_promise_on_a_page_that_lost_its_end_in_a_crash():
+    disk = FaultyDisk()
+    log = PartitionLog("/t-0", SMALL, disk=disk)
+    log.append_durably(batch(0, 1, 10))
+    log.append_durably(batch(1, 1, 10))
+    disk = disk.power_loss(keep=1.0)
+    page = disk.open("/t-0/.control", "write")
+    page.truncate(6 * SECTOR)  # it grew, and less of that has arrived
+    page.sync()
+    PartitionLog("/t-0", SMALL, disk=disk).truncate_to(1)
+    for seed in range(20):
+        log = PartitionLog("/t-0", SMALL, disk=disk.power_loss(seed=seed))
+        assert log.end_offset == 1
+
+
 def test_an_index_that_is_ahead_of_its_log_is_not_believed():
     config = LogConfig(index_interval_bytes=0, max_index_bytes=960)
     disk = FaultyDisk()
