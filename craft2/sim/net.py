@@ -93,6 +93,12 @@ class Wires:
             for pipe in connection.pipes:
                 pipe.go_on()
 
+    def reset(self, name: str) -> None:
+        """Both ends of whatever a machine has open find it broken; what is under way is lost."""
+        for connection in list(self._connections):
+            if name in (loop.name for loop in connection.loops):
+                connection.reset("the connection was reset")
+
     def crash(self, loop: SimLoop) -> None:
         """A machine is gone: it listens no more, and what it had open is silent at its end."""
         for address in [a for a, one in self._listening.items() if one.loop is loop]:

@@ -193,6 +193,38 @@ def test_what_is_not_acknowledged_for_long_breaks_the_connection_at_both_ends(be
     assert [why for _, why in problems] == ["nothing was acknowledged"] * 2
 
 
+def test_a_reset_breaks_what_one_machine_has_open_and_loses_what_is_under_way():
+    bench = Bench("a", "b", "c")
+    ends = []
+
+    async def hear(reader, writer):
+        try:
+            await bench.hear(reader, writer)
+        except ConnectionResetError:
+            ends.append("b")
+
+    bench.serve("b", hear)
+    bench.pass_ms(1)
+
+    async def say(name):
+        reader, writer = await bench.nets[name].connect(Address("b", 1))
+        await asyncio.sleep(0.05)
+        writer.write(name.encode())
+        try:
+            await reader.read(1)
+        except ConnectionResetError:
+            ends.append(name)
+
+    for name in ("a", "c"):
+        bench.run(name, say(name))
+    while bench.wires.pieces < 2:
+        bench.pass_ms(1)
+    bench.wires.reset("a")
+    bench.pass_ms(100)
+    assert sorted(ends) == ["a", "b"]
+    assert [data for _, data in bench.heard] == [b"c"]
+
+
 def test_nobody_there_is_refused_and_cut_off_takes_a_while(bench):
     async def connect():
         try:

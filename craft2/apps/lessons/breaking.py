@@ -27,7 +27,7 @@ from craft2.errors import Craft2Error
 from craft2.history import Message, Operation, Outcome
 from craft2.viz import Lanes, Mark, Player, Span, player
 
-SEEDS = range(60)  # each planted bug shows within so many, or nearly
+SEEDS = range(60)  # each planted bug shows within so many
 Moment = tuple[int, str, str]  # ms, who, what
 
 _LEADS = re.compile(r"(?:broker (\d) leads|nobody leads) (\S+) in epoch (\d+); (.*) in sync")

@@ -129,6 +129,10 @@ class _NoTurn:
         pass
 
 
+async def _given_up_with_its_asker(self, decide):
+    return await self._decided(decide)
+
+
 _controller = Controller.__init__
 
 
@@ -254,6 +258,10 @@ BUGS: dict[str, Bug] = {
     "two-decisions": Bug(
         "two decisions of the controller are made from one image",
         ((Controller, "__init__", _all_at_once),),
+    ),
+    "asker-hangs-up": Bug(
+        "a decision that is under way is forgotten if who asked for it hangs up (ours)",
+        ((Controller, "_change", _given_up_with_its_asker),),
     ),
     "cuts-at-watermark": Bug(
         "a follower cuts its log at its own high watermark (before KIP-101)",

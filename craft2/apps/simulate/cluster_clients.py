@@ -27,7 +27,8 @@ from phase3_raft.client.broker_connection import BrokerConnection
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC, partition_of
 
 BROKERS, PARTITIONS, TOPIC, GROUP, OFFSETS_PARTITIONS = (1, 2, 3), 2, "t", "g", 2
-ASK_S = 0.9
+ASK_S, HASTE_S = 0.9, 0.03
+GIVEN_UP = 0.03  # of what producers, readers and members ask
 _STALE = 0.1  # so often whoever is not wary goes by older news than its own
 PORT = 9_092
 
@@ -63,7 +64,8 @@ class Client:
     """Asks whoever leads, as far as it knows; any broker for the rest.
 
     wary: does not go back to a leader of an earlier epoch. group: whose coordinator it asks.
-    expected: errors that are an answer like any other.
+    expected: errors that are an answer like any other. given_up: the share of its requests that it
+    hangs up on within `HASTE_S`, wherever they are by then.
     """
 
     def __init__(
@@ -74,8 +76,10 @@ class Client:
         wary: bool = False,
         group: str = GROUP,
         expected: Collection[ErrorCode] = (),
+        given_up: float = 0.0,
     ) -> None:
         self._wary, self._group, self._expected = wary, group, expected
+        self._given_up = given_up
         self._name, self._net, self._chance = machine.name, machine.net, chance
         self._open: dict[int, BrokerConnection] = {}
         self._leaders: dict[int, int] = {}
@@ -84,8 +88,9 @@ class Client:
 
     async def ask(self, to: int, name: str, version: int, fields: Fields) -> Any:
         """The reply; None: it did not come, and nobody knows whether the broker was asked."""
+        hurries = self._chance.random() < self._given_up
         try:
-            async with asyncio.timeout(ASK_S):
+            async with asyncio.timeout(self._chance.random() * HASTE_S if hurries else ASK_S):
                 if to not in self._open:
                     address = Address(host(to), PORT)
                     self._open[to] = await BrokerConnection.open(self._net, address)
@@ -94,7 +99,8 @@ class Client:
             connection = self._open.pop(to, None)
             if connection is not None:
                 connection.close()
-            await asyncio.sleep(0.02)
+            if not hurries:
+                await asyncio.sleep(0.02)
             return None
 
     async def ask_anybody(self, name: str, version: int, fields: Fields) -> Any:
@@ -166,7 +172,8 @@ class Client:
 
 async def produce(world: World, name: str, machine: Machine) -> None:
     """Values 1, 2, 3, ..., each until it is acknowledged, to partitions that chance chooses."""
-    client, chance = Client(machine, world.chance, wary=True), world.chance
+    chance = world.chance
+    client = Client(machine, chance, wary=True, given_up=GIVEN_UP)
     await client.make_topic()
     given = None
     while given is None or given.error_code:
@@ -208,7 +215,9 @@ class _Reader:
     has vouched for: what is before it stays."""
 
     def __init__(self, world: World, name: str, machine: Machine, group: str = "") -> None:
-        self.client = Client(machine, world.chance)
+        # A commit that was given up may come after a later one: so groups do not give up.
+        given_up = 0.0 if group else GIVEN_UP
+        self.client = Client(machine, world.chance, given_up=given_up)
         self.positions = [0] * PARTITIONS
         self._world, self._name, self._group = world, name, group
         self._latest = [0] * PARTITIONS

@@ -149,6 +149,12 @@ def _weather(stage: Stage, chance: random.Random) -> str:
     return f"{stage.wires.slow:.0%} of what is sent is up to 200 ms late, for {ends_ms} ms"
 
 
+def _reset(stage: Stage, chance: random.Random) -> str:
+    name = chance.choice(list(stage.machines))
+    stage.wires.reset(name)
+    return f"every connection of {name} is reset"
+
+
 def _shutdown(stage: Stage, chance: random.Random) -> str | None:
     name = chance.choice(stage.names)
     if stage.machines[name].loop is None:
@@ -183,6 +189,7 @@ KINDS: dict[str, Callable[[Stage, random.Random], str | None]] = {
     "alone": _alone,
     "pause": _pause,
     "weather": _weather,
+    "reset": _reset,
     "shutdown": _shutdown,
     "election": _election,
 }

@@ -11,7 +11,7 @@ import asyncio
 from typing import Any
 
 from craft2.apps.simulate import requests
-from craft2.apps.simulate.cluster_clients import TOPIC, Client, World
+from craft2.apps.simulate.cluster_clients import GIVEN_UP, TOPIC, Client, World
 from craft2.apps.simulate.raft_rules import Broken
 from craft2.apps.simulate.requests import Fields
 from craft2.sim.machine import Machine
@@ -39,7 +39,7 @@ class _Member:
     def __init__(
         self, world: World, name: str, machine: Machine, assignments: dict[int, bytes]
     ) -> None:
-        self.client = Client(machine, world.chance, group=GROUP, expected=_AGAIN)
+        self.client = Client(machine, world.chance, group=GROUP, expected=_AGAIN, given_up=GIVEN_UP)
         self.generation = -1
         self._world, self._name, self._assignments = world, name, assignments
         self._id = ""

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from craft2.apps.simulate.cluster_admin import NAMED
 from craft2.apps.simulate.cluster_bugs import planted
 from craft2.apps.simulate.cluster_faults import Fault
 from craft2.apps.simulate.cluster_world import ClusterWorld
@@ -89,7 +90,10 @@ def run_cluster_seed(
             rule, what = error.rule, error.what
         except Exception as error:  # some bugs trip over themselves first
             rule, what = "no error", f"{type(error).__name__}: {error}"
-    timeline = sorted([*world.story, *world.lately], key=lambda moment: moment[0])
+    # Of topics that come and go there is no word, unless they are what is broken.
+    aside = NAMED.search if not NAMED.search(what) else lambda words: None
+    told = [moment for moment in (*world.story, *world.lately) if not aside(moment[2])]
+    timeline = sorted(told, key=lambda moment: moment[0])
     if rule is not None:
         timeline.append((world.timeline.now_ms, "broken", f"{rule}: {what}"))
     return ClusterRun(

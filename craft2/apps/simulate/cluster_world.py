@@ -1,8 +1,10 @@
 """Three brokers and their clients in virtual time: they die, are cut off, stand still, and agree.
 
 The brokers are those that `craft2 broker` runs, each on a simulated machine, with the metadata in a
-XX every event the
-rules of `cluster_rules` are looked at; at the end the checker compares what clients were told.
+quorum and every partition of `TOPIC` on all three. Idempotent producers send with acks=all until
+they are told; groups commit; topics come and go; and many a client hangs up before it is answered.
+After every event the rules of `cluster_rules` are looked at; at the end everything is read, and the
+checker compares what clients were told.
 
 Faults come until `CALM_MS`. Then they stop, and by `END_MS` everything that was asked has to be
 answered, and every replica in sync again.
@@ -24,6 +26,7 @@ from zlib import crc32
 
 from craft2.apps.simulate import cluster_clients as clients
 from craft2.apps.simulate import requests
+from craft2.apps.simulate.cluster_admin import Topics, administer
 from craft2.apps.simulate.cluster_clients import BROKERS, OFFSETS_PARTITIONS, PORT, host
 from craft2.apps.simulate.cluster_faults import KINDS, Fault, plan
 from craft2.apps.simulate.cluster_members import take_part
@@ -83,6 +86,7 @@ class ClusterWorld:
         self._brokers: dict[str, Broker] = {}
         self.names = [host(number) for number in BROKERS]
         self.generations: dict[str, int] = {}
+        self.topics = Topics()
         producers = [f"producer-{n}" for n in range(PRODUCERS)]
         members = [f"member-{n}" for n in range(MEMBERS)]
         assignments: dict[int, bytes] = {}
@@ -93,6 +97,7 @@ class ClusterWorld:
             "group": partial(clients.belong, self, "group"),
             **{name: partial(take_part, self, name, assignments=assignments) for name in members},
             "admin": self._admin,
+            "topics": partial(administer, self, "topics", topics=self.topics),
         }
         self.machines = {
             name: Machine(name, self.timeline, self.wires, self.chance, program)
@@ -283,7 +288,22 @@ class ClusterWorld:
             raise Broken("liveness", f"at {END_MS} ms {', '.join(waiting)} still wait")
         if len(set(self.generations.values())) != 1 or -1 in self.generations.values():
             raise Broken("liveness", f"the members of a group are in {self.generations}")
-        for key, record in self.rules.newest.items():
-            if len(record.isr) < len(BROKERS):
-                what = f"of {key[0]}-{key[1]} only {record.isr} are in sync at {END_MS} ms"
+        self._agree()
+
+    def _agree(self) -> None:
+        """Brokers on topics, with what was told of them, and with what lies on their disks."""
+        topics = self._brokers[self.names[0]].metadata.image.topics
+        for name in self.names:
+            broker = self._brokers[name]
+            self.topics.compare(name, broker.metadata.image)
+            if broker.metadata.image.topics != topics:
+                what = f"{name} knows {broker.metadata.image.topics}, and {self.names[0]} {topics}"
                 raise Broken("liveness", what)
+            for folder, owner, _ in broker.partitions._folders():
+                if owner not in topics:
+                    raise Broken("liveness", f"{folder} is still there on {name} at {END_MS} ms")
+        for topic in topics.values():
+            for one in topic.partitions.values():
+                if len(one.isr) < len(one.replicas):
+                    what = f"of {topic.name}-{one.partition} only {one.isr} are in sync"
+                    raise Broken("liveness", f"{what} at {END_MS} ms")

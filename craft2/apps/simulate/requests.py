@@ -32,6 +32,30 @@ def create_topic(name: str, partitions: int, replicas: int, **configs: str) -> F
     return {"topics": [topic], "timeout": 1_000, "validate_only": False}
 
 
+def create_topics(names: list[str], partitions: int, replicas: int) -> Fields:
+    """The same of several."""
+    each = [create_topic(name, partitions, replicas) for name in names]
+    return {**each[0], "topics": [topic for one in each for topic in one["topics"]]}
+
+
+def create_partitions(names: list[str], partitions: int) -> Fields:
+    """CreatePartitions, version 1: each has so many then."""
+    topics = [{"name": name, "count": partitions, "assignments": None} for name in names]
+    return {"topics": topics, "timeout": 1_000, "validate_only": False}
+
+
+def set_topics(names: list[str], setting: str, value: str) -> Fields:
+    """IncrementalAlterConfigs, version 1."""
+    config = {"name": setting, "config_operation": 0, "value": value}
+    resources = [{"resource_type": 2, "resource_name": name, "configs": [config]} for name in names]
+    return {"resources": resources, "validate_only": False}
+
+
+def delete_topics(names: list[str]) -> Fields:
+    """DeleteTopics, version 4."""
+    return {"topic_names": names, "timeout": 1_000}
+
+
 def metadata(topic: str) -> Fields:
     """Metadata, version 8."""
     return {
