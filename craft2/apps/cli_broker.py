@@ -294,4 +294,9 @@ def _quorum(
         return QuorumConfig(cluster=cluster, voters=found, listen=where, raft=raft)
     seeds = [_address("--join", one) for one in join.split(",")]
     found = read_voters(join)
+    if me in found:
+        raise BadBrokerFile(
+            f"--broker-id {me} is that of a voter of this cluster, and a voter does not join",
+            "give a new broker a number of its own; start the voter with --voters, in its folder",
+        )
     return QuorumConfig(cluster=cluster, voters=found, listen=where, raft=raft, seeds=seeds)

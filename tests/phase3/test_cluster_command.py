@@ -25,8 +25,8 @@ from phase3_raft.local_cluster import LocalCluster
 SOON_S = 60
 
 
-def craft2(*words):
-    command = [sys.executable, "-P", "-m", "craft2.apps.cli", "cluster", *map(str, words)]
+def craft2(*words, of="cluster"):
+    command = [sys.executable, "-P", "-m", "craft2.apps.cli", of, *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SOON_S, check=False)
     return done.returncode, done.stdout + done.stderr
 
@@ -98,6 +98,10 @@ def test_a_folder_goes_on_with_the_brokers_that_were_added_where_they_were(tmp_p
             produce(up.bootstrap, b"1")
             status, told = craft2("add-broker", *at, "--broker-id", 2)
             assert (status, "craft2 cluster start-broker 2" in told) == (1, True)
+            new = ("--data-dir", tmp_path / "new", "--cluster", "craft2", "--port", 0)
+            joins = (*new, "--join", up.bootstrap, "--broker-id", 2)
+            status, told = craft2(*joins, of="broker")
+            assert (status, "--broker-id 2 is that of a voter of this cluster" in told) == (1, True)
             assert added.end() == up.end() == 0
     status, told = craft2("up", *at, "--brokers", 5)
     assert status == 1
