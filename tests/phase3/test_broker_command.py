@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -199,3 +200,18 @@ def test_the_alarms_count_what_is_wrong(tmp_path):
 def test_the_guide_names_the_alarms_that_there_are():
     guide = Path(__file__).resolve().parents[2] / "docs/operations.md"
     assert set(re.findall(r"`craft2_(\w+)`", guide.read_text())) == ALARMS
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the setting is one of glibc")
+def test_what_is_freed_is_kept_for_the_next_batch():
+    code = """if True:
+        import resource
+        from craft2.apps.broker_process import _keep_freed_memory
+        _keep_freed_memory()
+        [bytearray(2**20) for _ in range(8)]
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(50):
+            [bytearray(2**20) for _ in range(8)]
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 1_000  # of 102,400 pages
