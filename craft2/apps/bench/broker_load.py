@@ -12,6 +12,7 @@ import os
 import random
 import socket
 import struct
+import tempfile
 import threading
 import time
 from array import array
@@ -92,11 +93,23 @@ def values(size_bytes: int) -> list[bytes]:
 def bulk(bootstrap: str, work: Work) -> Rates:
     """Produce it all, then consume it all, each as fast as librdkafka goes. Raises BenchError.
 
-    Before that the disk writes what former rounds have left it, or this one would wait for it.
+    Before that the disk writes what former rounds have left it, or this one would wait for it; and
+    there is as much free memory at hand as it will fill. A virtual machine's host takes back what
+    is free, and whoever needs it next waits: that would always be who comes after a broker that
+    deletes its files late.
     """
     os.sync()
+    _fill_memory(work.messages * work.size_bytes * work.replicas)
     with topic(bootstrap, work.partitions, work.replicas) as name:
         return Rates(_produce(bootstrap, name, work), _consume(bootstrap, name, work))
+
+
+def _fill_memory(size: int) -> None:
+    """Have so many bytes in the page cache, for a moment."""
+    piece = bytes(1024**2)
+    with tempfile.TemporaryFile(buffering=0) as file:
+        for _ in range(size // len(piece)):
+            file.write(piece)
 
 
 def _produce(bootstrap: str, name: str, work: Work) -> float:
