@@ -54,10 +54,11 @@ def consumer(bootstrap):
     made = []
 
     def consumer(*topics, **settings):
-        # It may join before it has heard of the topic, and is given nothing; it looks again then.
         usual = {"auto_offset_reset": "earliest", "metadata_max_age_ms": 500}
         settings = {**usual, "enable_auto_commit": False, **settings}
         made.append(KafkaConsumer(*topics, bootstrap_servers=bootstrap, **settings))
+        for one in topics:  # or it might join before it has heard of it, and be given nothing
+            made[-1].partitions_for_topic(one)
         return made[-1]
 
     yield consumer

@@ -117,7 +117,7 @@ def test_what_was_before_the_first_fault_is_cut_off():
     assert {mark.label for mark in found.marks} == {"fault", "1", "2", "logs agree"}
 
 
-@pytest.mark.parametrize("bug", ["epoch-kept", "cuts-at-watermark"])
+@pytest.mark.parametrize("bug", ["led-by-anybody", "cuts-at-watermark"])
 def test_a_close_up_is_of_the_same_run_and_has_every_append(bug):
     run = first_broken(bug)
     found = close_up(run)
