@@ -400,7 +400,7 @@ class Broker:
         if self.replication is not None:
             await self.replication.leave(min(self.config.drain_s, HAND_OVER_S))
             if isinstance(self.metadata, Quorum):
-                await self.metadata.hand_over(set(self.image.live()) - self.controller.leaving)
+                await self.metadata.hand_over(self.controller.leaving)
         await self.server.drain(self.config.drain_s)
         if self.replication is not None:
             await self.replication.goodbye(GOODBYE_S)

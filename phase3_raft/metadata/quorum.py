@@ -203,10 +203,14 @@ class Quorum:
         except (NotLeader, Stopped) as error:
             raise Refused.because(ErrorCode.NOT_CONTROLLER, error.problem, error.fix) from error
 
-    async def hand_over(self, among: Collection[BrokerId]) -> None:
-        """If this broker leads, let one of these do so, or there would be no controller for an
-        election's time after it is gone. Gives up if none of them takes over."""
-        for other in sorted(set(among) & set(self.node.members.voters) - {self.me}):
+    async def hand_over(self, leaving: Collection[BrokerId]) -> None:
+        """If this broker leads, let another one do so that stays, or there would be no controller
+        while this one drains, and for an election's time after. Gives up if none takes over.
+
+        One that is fenced will do: often it has just started, and waits for a controller.
+        """
+        stay = set(self.node.members.voters) - set(leaving) - {self.me}
+        for other in sorted(stay.intersection(self.node.status().connected)):
             if self.node.leader != self.me:
                 return
             with contextlib.suppress(RaftError):  # it hands over already

@@ -89,6 +89,18 @@ async def test_when_the_controller_has_shut_down_there_is_another_and_nobody_wai
 
 
 @running
+async def test_a_controller_hands_over_to_who_is_fenced_if_there_is_nobody_else(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        gone = cluster.all[1].controller_id
+        for number in cluster.all.keys() - {gone}:
+            await cluster.all[number].replication.goodbye(1.0)
+        await until(lambda: set(cluster.all[gone].image.live()) == {gone})
+        await cluster.all.pop(gone).close()
+        for number, one in cluster.all.items():
+            assert one.controller_id in cluster.all, f"broker {number} waits for an election"
+
+
+@running
 async def test_who_sends_to_a_broker_that_shuts_down_is_told_who_leads(tmp_path):
     async with brokers(tmp_path) as cluster:
         assert await cluster.make_topic("t") == ErrorCode.NONE
