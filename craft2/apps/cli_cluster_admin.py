@@ -64,6 +64,8 @@ def move_partitions(
             f"{' and '.join(given)} exclude each other" if given else "it is not said where to"
         )
         raise AdminError(problem, "give one of --to 2,3,4, --away-from 1, --cancel")
+    if throttle is not None and cancel:
+        raise AdminError("--throttle and --cancel: nothing would be copied", "give one of them")
     if throttle is not None and not wait:
         raise AdminError("--throttle and --no-wait: who would lift the limit?", "give one of them")
     known = bootstrap_of(bootstrap, data_dir)

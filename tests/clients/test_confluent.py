@@ -67,6 +67,14 @@ def test_topics_are_made_listed_and_not_made_twice(bootstrap, name):
     assert found.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
 
 
+def test_a_name_that_only_dots_tell_from_another_is_refused(bootstrap, name):
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(f"{name}.a", 1, 1)])[f"{name}.a"].result(SOON)
+    with pytest.raises(KafkaException) as found:
+        admin.create_topics([NewTopic(f"{name}_a", 1, 1)])[f"{name}_a"].result(SOON)
+    assert found.value.args[0].code() == KafkaError.TOPIC_EXCEPTION
+
+
 def test_topics_are_grown_set_emptied_and_deleted(bootstrap, topic):
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(SOON)

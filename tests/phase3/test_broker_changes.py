@@ -236,6 +236,16 @@ def test_replicas_that_cannot_be_are_refused(asked, code):
     assert refused.value.code is code
 
 
+def test_names_that_metrics_cannot_tell_apart_are_refused():
+    world = World()
+    for name, alike in (("a.b", "a_b"), ("c_d.e", "c.d_e"), ("_f", ".f")):
+        world.do(topic_changes.create(world.image, name, "1" * 32, 1, 1, {}))
+        with pytest.raises(Refused, match=f"{alike!r} collides with {name!r}") as refused:
+            topic_changes.create(world.image, alike, "2" * 32, 1, 1, {})
+        assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert topic_changes.create(world.image, "ab", "2" * 32, 1, 1, {})
+
+
 class Cluster(RuleBasedStateMachine):
     """Brokers come and go, ISRs change, partitions move: the rules of `broker_changes` hold."""
 

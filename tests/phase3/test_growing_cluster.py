@@ -256,6 +256,7 @@ def test_the_commands_of_an_administrator(tmp_path):
         for words, told in (
             (("move-partitions", *at), "it is not said where to"),
             (("move-partitions", *at, "--to", "1", "--cancel"), "--to and --cancel exclude each"),
+            (("move-partitions", *at, "--cancel", "--throttle", 9), "--throttle and --cancel"),
             (("move-partitions", *at, "--to", "9"), "no broker 9 is there"),
             (("move-partitions", *at, "--to", "1,1"), "one is named twice"),
             (("move-partitions", *at, "--away-from", 77), "no broker 77 is there"),

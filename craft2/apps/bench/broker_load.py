@@ -31,6 +31,7 @@ LIMIT_S = 120.0
 _CHUNK = 1_000  # records given to librdkafka at once
 _FETCHES = 4  # on their way at once
 _KINDS = 64  # different values
+_MOST_BYTES_S = 1_000_000_000  # that one connection makes a broker write
 _WORDS = (b"GET ", b"/api/v1/", b"status=200 ", b"carrier=UA ", b"latency_ms=")
 _NOT_YET = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _QUIET = {"log_level": 0, "error_cb": lambda error: None}
@@ -91,21 +92,20 @@ def values(size_bytes: int) -> list[bytes]:
 
 
 def bulk(bootstrap: str, work: Work) -> Rates:
-    """Produce it all, then consume it all, each as fast as librdkafka goes. Raises BenchError.
-
-    Before that the disk writes what former rounds have left it, or this one would wait for it; and
-    there is as much free memory at hand as it will fill. A virtual machine's host takes back what
-    is free, and whoever needs it next waits: that would always be who comes after a broker that
-    deletes its files late.
-    """
-    os.sync()
-    _fill_memory(work.messages * work.size_bytes * work.replicas)
+    """Produce it all, then consume it all, each as fast as librdkafka goes. Raises BenchError."""
+    _make_room(work.messages * work.size_bytes * work.replicas)
     with topic(bootstrap, work.partitions, work.replicas) as name:
         return Rates(_produce(bootstrap, name, work), _consume(bootstrap, name, work))
 
 
-def _fill_memory(size: int) -> None:
-    """Have so many bytes in the page cache, for a moment."""
+def _make_room(size: int) -> None:
+    """Have the disk write what former rounds have left it, or the next one would wait for it; and
+    so many bytes of free memory at hand.
+
+    A virtual machine's host takes back what is free, and whoever needs it next waits: that would
+    always be who comes after a broker that deletes its files late.
+    """
+    os.sync()
     piece = bytes(1024**2)
     with tempfile.TemporaryFile(buffering=0) as file:
         for _ in range(size // len(piece)):
@@ -278,6 +278,7 @@ def replay(bootstrap: str, seconds: float, *, records: int, size_bytes: int = 10
         frame = produce_frame(name, records, size_bytes)
         window = max(1, min(100, 1_000_000 // len(frame)))
         size = _answer_size(connection, frame)
+        _make_room(round(seconds * _MOST_BYTES_S))
         answered, began = 0, time.perf_counter()
         while time.perf_counter() < began + seconds:
             connection.sendall(frame * window)

@@ -54,7 +54,7 @@ def cluster(bench: Bench) -> None:
     """Rates, and what the brokers take of memory."""
     bench.within("cluster: three brokers ready", OURS, _launch, _READY_S, rounds=rounds(bench))
     with both(bench) as (ours, peer):
-        for size, messages in ((100, 1_000_000), (1_000, 200_000)):
+        for size, messages in ((100, 1_000_000), (1_000, 400_000)):
             work = Work(round(bench.seconds(messages)), size, acks="all", replicas=REPLICAS)
             here, there = (partial(bulk, one.bootstrap_servers) for one in (ours, peer))
             compare_bulk(bench, here, there, work, "cluster")
