@@ -57,8 +57,8 @@ def consumer(bootstrap):
         usual = {"auto_offset_reset": "earliest", "metadata_max_age_ms": 500}
         settings = {**usual, "enable_auto_commit": False, **settings}
         made.append(KafkaConsumer(*topics, bootstrap_servers=bootstrap, **settings))
-        for one in topics:  # or it might join before it has heard of it, and be given nothing
-            made[-1].partitions_for_topic(one)
+        for one in topics:  # or it may join before it has heard of it, and be given nothing:
+            made[-1].partitions_for_topic(one)  # on a busy machine, by Apache Kafka as well
         return made[-1]
 
     yield consumer
