@@ -66,6 +66,7 @@ def label_line_ends(axes: Axes, ends: Sequence[tuple[str, float, float, str]]) -
     Names that would overlap are pushed apart, in their order from bottom to top.  Call it last,
     when the axes have their scales and limits.
     """
+    axes.autoscale_view()  # else the limits are those of before the last line, until it is drawn
     to_points = 72.0 / axes.figure.dpi
     ordered = sorted(ends, key=lambda end: end[2])
     wanted = [axes.transData.transform((x, y))[1] * to_points for _, x, y, _ in ordered]

@@ -97,6 +97,15 @@ def test_policies_of_a_backend_are_lines_of_their_own_in_its_colour():
     assert set(labels(latency_distribution(alone))) == names
 
 
+def test_a_line_far_below_the_others_has_its_name_beside_it():
+    chart = throughput_by_clients(rows(), known=("known", 10.0))
+    chart.canvas.draw()
+    axes = chart.axes[0]
+    [name] = [text for text in axes.texts if text.get_text() == "known"]
+    box, line = name.get_window_extent(), axes.transData.transform((64, 10.0))[1]
+    assert box.y0 < line < box.y1
+
+
 def test_names_that_would_overlap_are_pushed_apart():
     some = [
         row(backend=f"b{i}", clients=n, messages_per_s=1000.0 + i) for i in range(5) for n in (1, 4)
