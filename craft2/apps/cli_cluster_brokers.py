@@ -40,10 +40,13 @@ def add_broker(
     """
     from craft2.apps.cluster_admin import AdminError, read_members
     from craft2.net import free_ports
-    from phase3_raft.cluster_folder import broker_folders, read_options, shared_options
+    from phase3_raft.cluster_folder import broker_folders, option, read_options, shared_options
 
     root = str(data_dir)
     known = bootstrap_of(bootstrap, data_dir)
+    for other in broker_folders(root):
+        if port and option(read_options(root, other), "--port") == str(port):
+            raise AdminError(f"--port {port} is where broker {other} listens", "give another one")
     if broker_id is not None and read_options(root, broker_id):
         raise AdminError(
             f"broker {broker_id} is in {root!r} already",

@@ -231,7 +231,7 @@ def craft2(*words):
 def test_the_commands_of_an_administrator(tmp_path):
     at = ["--data-dir", tmp_path]
     with LocalCluster(data_dir=tmp_path) as cluster:
-        fourth = cluster.add()
+        fourth, port = cluster.add(), cluster.addresses[2].rpartition(":")[2]
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
         producer.produce("t", b"x")
         assert producer.flush(20) == 0
@@ -275,6 +275,7 @@ def test_the_commands_of_an_administrator(tmp_path):
             (("elect-leaders", *at, "--partition", 0), "--partition 0: it is not said of which"),
             (("elect-leaders", "--bootstrap", "127.0.0.1:1"), "no broker answers"),
             (("add-broker", *at, "--broker-id", 2), "craft2 cluster start-broker 2"),
+            (("add-broker", *at, "--port", port), f"--port {port} is where broker 2 listens"),
             ((*elsewhere, "--broker-id", 2), "broker 2 belongs to the cluster already"),
         ):
             status, said = craft2(*words)
