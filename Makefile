@@ -7,6 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 ARGS ?=
+API ?= docs/api
+# Each by name: pdoc passes over the modules of a package that has __all__.
+MODULES = $(shell find phase1_file_queue phase2_groups phase3_raft craft2 -name '*.py' \
+  | sed 's|/__init__.py$$||; s|\.py$$||; s|/|.|g' | sort)
 
 .DEFAULT_GOAL := help
 .PHONY: help lab test prove bench pictures docs install clean
@@ -45,7 +49,8 @@ pictures: install ## measure, draw and photograph what the README shows; needs C
 	$(BIN)/python -m craft2.apps.pictures
 
 docs: install ## the API reference, from docstrings: docs/api/index.html
-	$(BIN)/python -W ignore -m pdoc -o docs/api phase1_file_queue phase2_groups phase3_raft craft2
+	$(BIN)/python -W ignore -m pdoc -o $(API) $(MODULES)
+	@echo $(API)/index.html
 
 clean: ## remove .venv and caches (never your workbook)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -24,6 +24,7 @@ b'hello'
 from __future__ import annotations
 
 import asyncio
+import errno
 import resource
 import socket
 from collections.abc import Callable
@@ -366,9 +367,12 @@ class RealNet:
                 with socket.fromfd(one.fileno(), one.family, one.type) as same:
                     same.listen(BACKLOG)
         except OSError as error:
+            in_use = error.errno == errno.EADDRINUSE
             raise NetError(
                 f"cannot listen at {address}: {error.strerror or error}",
-                "choose a free port of this machine, or end the program that has it",
+                "choose a free port of this machine, or end the program that has it"
+                if in_use
+                else "give an address of this machine, and a port that you may use",
             ) from error
         listener.begin(server)
         return listener

@@ -22,7 +22,7 @@ def connect(bootstrap_servers: str) -> Transport:
     >>> connect("localhost")
     Traceback (most recent call last):
     ...
-    phase2_groups.connect.UnknownAddress: bootstrap_servers is 'localhost'. Fix: give file:FOLDER
+    phase2_groups.connect.UnknownAddress: bootstrap_servers is 'localhost'. Fix: give host:port, or file:FOLDER
     """
     kind, _, folder = bootstrap_servers.partition(":")
     if kind == "file" and folder:
@@ -34,4 +34,6 @@ def connect(bootstrap_servers: str) -> Transport:
             f"bootstrap_servers is {bootstrap_servers!r}, and the network is phase 3's",
             "import phase3_raft.client first",
         )
-    raise UnknownAddress(f"bootstrap_servers is {bootstrap_servers!r}", "give file:FOLDER")
+    raise UnknownAddress(
+        f"bootstrap_servers is {bootstrap_servers!r}", "give host:port, or file:FOLDER"
+    )

@@ -96,6 +96,16 @@ def known_voters(data_dir: str) -> tuple[int, ...]:
     return ()
 
 
+def known_ports(data_dir: str) -> list[int]:
+    """Where those brokers listened last, and then their Raft servers; nothing, if that is not
+    known."""
+    options = [read_options(data_dir, number) for number in known_voters(data_dir)]
+    ports = [option(some, "--port") for some in options]
+    voters = next((option(some, "--voters") for some in options if "--voters" in some), None)
+    raft = [one.rpartition(":")[2] for one in (voters or "").split(",")]
+    return [int(port) for port in (*ports, *raft) if port] if all(ports) else []
+
+
 def joined(data_dir: str) -> dict[int, list[str]]:
     """The brokers that were added since, and the options of each."""
     found = {number: read_options(data_dir, number) for number in broker_folders(data_dir)}

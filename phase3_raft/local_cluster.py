@@ -22,6 +22,7 @@ from phase3_raft.cluster_folder import (
     broker_folder,
     joined,
     keep_options,
+    known_ports,
     known_voters,
     option,
 )
@@ -40,8 +41,9 @@ class LocalCluster:
     data_dir: a folder with one for each broker (see `cluster_folder`); a temporary one, removed at
     the end, if None. One that was used before goes on, with the brokers that were added to it.
     base_port: brokers listen there and at the next ports, their Raft servers behind these; 0: at
-    any that are free. metrics_port: Prometheus may ask them there and at the next ports; 0: not at
-    all. options: more of `craft2 broker`.
+    any that are free; None: where they were, in a folder that was used before. metrics_port:
+    Prometheus may ask them there and at the next ports; 0: not at all. options: more of `craft2
+    broker`.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class LocalCluster:
         brokers: int = 3,
         data_dir: str | os.PathLike[str] | None = None,
         *,
-        base_port: int = 0,
+        base_port: int | None = 0,
         metrics_port: int = 0,
         replicas: int = 3,
         options: Sequence[str] = (),
@@ -58,9 +60,10 @@ class LocalCluster:
         self._temporary = tempfile.mkdtemp(prefix="craft2-cluster-") if data_dir is None else None
         self.data_dir = os.fspath(data_dir or self._temporary or "")
         self._check_voters(brokers)
-        ports = free_ports(2 * brokers)
+        ports = known_ports(self.data_dir) if base_port is None else []
         if base_port:
             ports = list(range(base_port, base_port + 2 * brokers))
+        ports = ports or free_ports(2 * brokers)
         self.addresses = {n + 1: f"127.0.0.1:{ports[n]}" for n in range(brokers)}
         voters = ",".join(f"{n + 1}=127.0.0.1:{ports[brokers + n]}" for n in range(brokers))
         self._metrics_port = metrics_port

@@ -30,7 +30,7 @@ def read_settings(path: Path, known: set[str], lists: Collection[str] = ()) -> d
     import msgspec
 
     try:
-        found = msgspec.yaml.decode(path.read_bytes(), type=dict[str, Any])
+        found = msgspec.yaml.decode(path.read_bytes(), type=dict[str, Any] | None)
     except OSError as error:
         raise BadBrokerFile(
             f"{str(path)!r} cannot be read: {error.strerror}", "correct the path"
@@ -39,7 +39,7 @@ def read_settings(path: Path, known: set[str], lists: Collection[str] = ()) -> d
         raise BadBrokerFile(
             f"{str(path)!r} cannot be read: {error}", "write lines such as `port: 9092`"
         ) from error
-    settings = {name.replace("-", "_"): value for name, value in found.items()}
+    settings = {name.replace("-", "_"): value for name, value in (found or {}).items()}
     known = known - _NOT_IN_FILE
     unknown = sorted(set(settings) - known)
     if unknown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,8 +29,24 @@ def _take_from_file(context: typer.Context, path: Path | None) -> Path | None:
         options = context.command.params
         known = {str(one.name) for one in options}
         lists = {str(one.name) for one in options if getattr(one, "multiple", False)}
-        context.default_map = read_settings(path, known, lists)
+        settings = read_settings(path, known, lists)
+        for one in options:
+            if one.name in settings:
+                _check(context, one, settings[one.name], path)
+        context.default_map = settings
     return path
+
+
+def _check(context: typer.Context, option: Any, value: object, path: Path) -> None:
+    """Raises BadBrokerFile: an option's own error would name the flag, and not the file."""
+    try:
+        option.type_cast_value(context, value)
+    except typer.BadParameter as error:
+        name = str(option.name).replace("_", "-")
+        raise BadBrokerFile(
+            f"{str(path)!r} sets {name} to {value!r}: {error.message}",
+            f"correct it; what {name} may be: craft2 broker --help",
+        ) from None
 
 
 def _print_example(context: typer.Context, wanted: bool) -> None:

@@ -11,18 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from craft2.apps import cli_cluster_admin, cli_cluster_brokers, cli_cluster_simulate
+from craft2.apps.cli_cluster_admin import Bootstrap, DataDir
+from craft2.apps.cluster_running import bootstrap_of, check_none_runs
 
 if TYPE_CHECKING:
     from craft2.apps.cluster_admin import PartitionStatus
     from phase3_raft.local_cluster import Ended
 
 cluster = typer.Typer(no_args_is_help=True, help="Several brokers that keep copies of each other.")
-
-Bootstrap = Annotated[
-    str,
-    typer.Option(envvar="CRAFT2_BOOTSTRAP", help="host:port of any of its brokers."),
-]
-
 
 _LOOK_S = 0.5
 
@@ -48,14 +44,15 @@ def up(
         ),
     ] = None,
     base_port: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=0,
             max=65_000,
             help="Brokers listen there and at the next ports, their Raft servers behind these; "
-            "0: any that are free.",
+            "0: any that are free. As before in a folder that was used, else 19092, if it is not "
+            "given.",
         ),
-    ] = 19_092,
+    ] = None,
     replicas: Annotated[
         int, typer.Option(min=1, help="Of a topic that nobody said otherwise about.")
     ] = 3,
@@ -75,15 +72,20 @@ def up(
 ) -> None:
     """Run brokers, each a process, until Ctrl-C or SIGTERM, which ends them all.
 
-    In a folder that was used before they go on, with those that were added. Prints `broker ID pid
-    PID HOST:PORT` for each, then `ready`, and a line if one ends.
+    In a folder that was used before they go on, where they were, with those that were added; other
+    settings have to be given again. Prints `broker ID pid PID HOST:PORT` for each, then `ready`,
+    and a line if one ends.
     """
     import threading
 
     from phase3_raft.cluster_folder import LOG_FILE, known_voters
     from phase3_raft.local_cluster import LocalCluster
 
-    count = brokers or len(known_voters(str(data_dir))) or 3
+    check_none_runs(data_dir)
+    known = known_voters(str(data_dir))
+    count = brokers or len(known) or 3
+    if base_port is None and not known:
+        base_port = 19_092
     options = [word for one in topic_default or () for word in ("--topic-default", one)]
     ending = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: ending.set())
@@ -119,7 +121,8 @@ def _how(ended: Ended) -> str:
 
 @cluster.command()
 def status(
-    bootstrap: Bootstrap,
+    bootstrap: Bootstrap = None,
+    data_dir: DataDir = None,
     topic: Annotated[str | None, typer.Option(help="Of this topic alone, all partitions.")] = None,
 ) -> None:
     """Who leads what, and which replicas are in sync. Of the topics that brokers keep for
@@ -129,7 +132,7 @@ def status(
 
     from craft2.apps.cluster_admin import AdminError, read_status
 
-    found = read_status(bootstrap)
+    found = read_status(bootstrap_of(bootstrap, data_dir))
     console = Console()
     parts, lines = shown(found.partitions, topic)
     if topic is not None and not parts:
@@ -140,6 +143,11 @@ def status(
         name = f"{one.id} (controller)" if one.id == found.controller else str(one.id)
         brokers.add_row(name, one.address, one.rack or "", str(one.leads), str(one.replicas))
     console.print(brokers)
+    if found.controller < 0:
+        console.print(
+            "[red]no controller: this is what was before it was gone, and nothing can be changed. "
+            "Most voters do not run, or cannot be reached: start them.[/red]"
+        )
     topics = Table("topic", "partition", "leader", "replicas", "in sync", "missing")
     for part in parts:
         missing = [who for who in part.replicas if who not in part.isr]
@@ -172,7 +180,8 @@ def shown(
 def _folded(name: str, partitions: Sequence[PartitionStatus]) -> str:
     missing = [set(one.replicas) - set(one.isr) for one in partitions]
     well = sum(not one for one in missing)
-    line = f"{name}: {len(partitions)} partitions, {'all' if not any(missing) else well} in sync"
+    parts = "1 partition" if len(partitions) == 1 else f"{len(partitions)} partitions"
+    line = f"{name}: {parts}, {f'{well} with all replicas' if any(missing) else 'all'} in sync"
     for broker, count in sorted(Counter(who for some in missing for who in some).items()):
         line += f"; broker {broker} is missing in {count}"
     return line

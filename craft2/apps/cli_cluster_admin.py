@@ -172,7 +172,9 @@ def _chosen(
     missing = set(numbers or ()) - {one.partition for one in found}
     if topic is not None and (missing or not found):
         raise AdminError(
-            f"there is no {topic}" + "".join(f"-{n}" for n in sorted(missing)[:1]),
+            f"there is no topic {topic!r}"
+            if not found
+            else f"topic {topic!r} has no partition {min(missing)}",
             "see `craft2 cluster status`",
         )
     return [one for one in found if not numbers or one.partition in numbers]

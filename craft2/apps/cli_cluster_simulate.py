@@ -70,6 +70,8 @@ def simulate(
     took_s = time.monotonic() - begun
     console.print(f"{seeds:,} seeds of 3 brokers in {took_s:.1f} s: no rule was broken{planted}")
     console.print(_summary(counts, spent_s))
+    if bug:
+        console.print("A bug needs the right faults at the right time: give it more --seeds.")
 
 
 def make_folder(folder: Path) -> None:

@@ -15,6 +15,17 @@ def running(data_dir: Path) -> dict[int, str]:
     return {number: one[1] for number, one in found.items() if one is not None and one[1]}
 
 
+def check_none_runs(data_dir: Path) -> None:
+    """Before all are started. Raises AdminError."""
+    from craft2.apps.cluster_admin import AdminError
+
+    for number in running(data_dir):
+        raise AdminError(
+            f"broker {number} of {str(data_dir)!r} runs already",
+            f"stop it first: craft2 cluster stop-broker {number} --data-dir {data_dir}",
+        )
+
+
 def bootstrap_of(given: str | None, data_dir: Path | None) -> str:
     """Whom to ask. Raises AdminError."""
     from craft2.apps.cluster_admin import AdminError

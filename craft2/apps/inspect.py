@@ -38,6 +38,7 @@ from phase1_file_queue.queue_files import (
 )
 from phase1_file_queue.recovery import Damage, find_valid_batch, scan
 from phase2_groups.topics import list_topics
+from phase3_raft.cluster_folder import broker_folders
 
 # The fields of a batch's header: name, first byte, size. The layout itself: craft2.batch_header.
 FIELDS = (
@@ -57,6 +58,9 @@ FIELDS = (
 )
 
 
+_SEGMENTS = "[0-9]*.log"  # not broker.log, which is text
+
+
 class CannotInspect(Craft2Error):
     """A path that is none of the things this command knows."""
 
@@ -70,7 +74,7 @@ def inspect(path: Path, console: Console, *, records: bool = False, at: int | No
     """
     if (path / "queue.json").exists():
         return _queue(path, console, records)
-    if path.is_dir() and any(path.glob("*.log")):
+    if path.is_dir() and any(path.glob(_SEGMENTS)):
         return _log(path, console)
     if path.suffix == ".log" and path.is_file():
         return _hexdump(path, at, console) if at is not None else _segment(path, console, records)
@@ -78,6 +82,10 @@ def inspect(path: Path, console: Console, *, records: bool = False, at: int | No
         return _message(path, console)
     if path.is_dir() and _topics(path, console):
         return True
+    brokers = [str(path / os.path.basename(one)) for one in broker_folders(str(path)).values()]
+    if brokers:
+        problem = f"{str(path)!r} is the folder of a cluster"
+        raise CannotInspect(problem, f"look into a broker's: {', '.join(brokers)}")
     raise CannotInspect(
         f"{str(path)!r} is neither a queue, nor a log, nor a folder of topics, nor a .log or .msg "
         "file",
@@ -89,7 +97,7 @@ def _topics(root: Path, console: Console) -> bool:
     """The topics in a folder, a line each; False if there are none."""
     found = False
     for topic, count in list_topics(root).items():
-        if any((root / f"{topic}-0").glob("*.log")):
+        if any((root / f"{topic}-0").glob(_SEGMENTS)):
             found = True
             partitions = "1 partition" if count == 1 else f"{count} partitions"
             line = f"topic {_text(os.fsencode(topic), 255)}: {partitions}"
@@ -262,7 +270,7 @@ def _log(directory: Path, console: Console) -> bool:
     except CorruptLog as error:
         problems.append(error)
         checkpoint = None
-    paths = sorted(directory.glob("*.log"))
+    paths = sorted(directory.glob(_SEGMENTS))
     end: int | None = None  # of the segment before; unknown if that one is damaged
     for path in paths:
         base = _base(path)

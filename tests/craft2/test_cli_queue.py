@@ -128,6 +128,16 @@ def test_the_hexdump_names_the_fields_and_points_at_a_wrong_crc(log):
     assert (status, "offset 99 is not in" in complaint) == (1, True)
 
 
+def test_inspect_a_brokers_folder_in_which_its_words_are_too(tmp_path):
+    folder = tmp_path / "broker-1"
+    create_topic(folder, "holiday", 1)
+    (folder / "broker.log").write_text("craft2: a line\n")
+    status, said, _ = craft2("inspect", folder)
+    assert (status, said) == (0, "topic holiday: 1 partition\n")
+    status, _, error = craft2("inspect", tmp_path)
+    assert (status, f"look into a broker's: {folder}" in error) == (1, True)
+
+
 def test_what_cannot_be_inspected_says_why(tmp_path):
     status, _, said = craft2("inspect", tmp_path)
     assert status == 1

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from craft2.net import UNACKNOWLEDGED_MS, Address, RealNet, raise_file_limit
+from craft2.net import UNACKNOWLEDGED_MS, Address, NetError, RealNet, raise_file_limit
 
 NOWHERE = Address("127.0.0.1", 0)
 
@@ -232,3 +232,18 @@ def test_who_pauses_is_given_nothing_until_they_go_on_and_the_sender_is_full():
         ends[0][0].resume()
 
     on_both_loops(main)
+
+
+def test_why_nobody_can_listen_there_and_what_to_do():
+    async def listen(address, fix):
+        with pytest.raises(NetError, match=rf"cannot listen at .*\. Fix: {fix}"):
+            await RealNet().listen(address, lambda *ends: None)
+
+    async def run():
+        listener = await RealNet().listen(Address("127.0.0.1", 0), lambda *ends: None)
+        await listen(listener.address, "choose a free port")
+        await listen(Address("192.0.2.1", 1), "give an address of this machine")
+        await listen(Address("nobody.invalid", 1), "give an address of this machine")
+        listener.close()
+
+    asyncio.run(run())

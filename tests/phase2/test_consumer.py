@@ -666,7 +666,7 @@ def test_an_address_that_leads_nowhere_says_what_would(monkeypatch):
     monkeypatch.setattr(connect, "over_network", None)  # phase 3 may have been imported
     with pytest.raises(UnknownAddress, match="import phase3_raft"):
         Consumer(ConsumerConfig(bootstrap_servers="localhost:9092"))
-    with pytest.raises(UnknownAddress, match="give file:FOLDER"):
+    with pytest.raises(UnknownAddress, match="give host:port, or file:FOLDER"):
         Consumer(ConsumerConfig(bootstrap_servers="localhost"))
 
 

@@ -112,8 +112,9 @@ def test_a_folder_goes_on_with_the_brokers_that_were_added_where_they_were(tmp_p
         assert consumed(up.bootstrap, 1) == [b"1"]
         assert craft2("stop-broker", 4, *at, "--remove")[0] == 0
         up.end()
-    with going_on("up", *at, "--base-port", 0) as up:
-        assert sorted(up.brokers) == [1, 2, 3], "one that was forgotten does not come back"
+    before = {number: up.brokers[number][0] for number in (1, 2, 3)}
+    with going_on("up", *at) as up:  # one that was forgotten does not come back
+        assert {number: where for number, (where, _) in up.brokers.items()} == before
 
 
 def test_a_broker_that_was_killed_is_started_again_where_it_was(tmp_path):
@@ -132,8 +133,13 @@ def test_a_broker_that_was_killed_is_started_again_where_it_was(tmp_path):
             assert {one.id for one in read_status(where).brokers} == {1, 2, 3}
             assert craft2("stop-broker", 2, *at) == (0, "broker 2 has ended\n")
             assert again.process.wait(SOON_S) == 0
-        for number in (1, 3):
-            os.kill(up.brokers[number][1], signal.SIGKILL)
+        assert "no controller" not in craft2("status", *at)[1]
+        os.kill(up.brokers[1][1], signal.SIGKILL)
+        while "no controller" not in craft2("status", *at)[1]:
+            assert up.process.poll() is None, "broker 3 hears of it within an election's time"
+        status, told = craft2("up", *at)
+        assert (status, "broker 3 of" in told, "stop-broker 3" in told) == (1, True, True)
+        os.kill(up.brokers[3][1], signal.SIGKILL)
         assert [up.line()[-7:], up.line()[-7:]] == ["SIGKILL", "SIGKILL"]
         assert up.line().startswith("no broker is left")
         assert up.process.wait(SOON_S) == 1
@@ -186,11 +192,11 @@ def test_of_the_brokers_own_topics_a_line_is_shown_and_what_nobody_leads():
     own = [part("__consumer_offsets", number, isr) for number, isr in enumerate(((1, 2), (2,), ()))]
     rows, lines = shown([own[0], *mine])
     assert rows == mine
-    assert lines == ["__consumer_offsets: 1 partitions, all in sync"]
+    assert lines == ["__consumer_offsets: 1 partition, all in sync"]
     rows, lines = shown([*own, *mine])
     assert rows == [own[2], *mine]
     assert lines == [
-        "__consumer_offsets: 3 partitions, 1 in sync; broker 1 is missing in 2; "
+        "__consumer_offsets: 3 partitions, 1 with all replicas in sync; broker 1 is missing in 2; "
         "broker 2 is missing in 1"
     ]
     assert shown([*own, *mine], "__consumer_offsets") == (own, [])

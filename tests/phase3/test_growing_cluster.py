@@ -261,8 +261,11 @@ def test_the_commands_of_an_administrator(tmp_path):
             (("move-partitions", *at, "--to", "1,1"), "one is named twice"),
             (("move-partitions", *at, "--away-from", 77), "no broker 77 is there"),
             (("move-partitions", *at, "--to", "one"), "give numbers of brokers"),
-            (("move-partitions", *at, "--to", "1", "--topic", "u"), "there is no u"),
-            (("move-partitions", *at, "--to", "1", "--topic", "t", "--partition", 7), "no t-7"),
+            (("move-partitions", *at, "--to", "1", "--topic", "u"), "there is no topic 'u'"),
+            (
+                ("move-partitions", *at, "--to", "1", "--topic", "t", "--partition", 7),
+                "topic 't' has no partition 7",
+            ),
             (("move-partitions", "--to", "1"), "which cluster?"),
             (("move-partitions", "--to", "1", "--data-dir", tmp_path / "x"), "no broker runs"),
             (("stop-broker", 9, *at), "broker 9 does not run"),
