@@ -19,10 +19,10 @@ over_network: Callable[[str], Transport] | None = None  # set by `phase3_raft.cl
 def connect(bootstrap_servers: str) -> Transport:
     """The transport for an address: `file:FOLDER` for topics in files, `host:port` for brokers.
 
-    >>> connect("localhost")
+    >>> connect("localhost")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    phase2_groups.connect.UnknownAddress: bootstrap_servers is 'localhost'. Fix: give host:port, or file:FOLDER
+    phase2_groups.connect.UnknownAddress: ... Fix: give host:port, or file:FOLDER
     """
     kind, _, folder = bootstrap_servers.partition(":")
     if kind == "file" and folder:
