@@ -14,6 +14,7 @@ from phase1_file_queue.log_config import BadBatch, RecordTooLarge
 from phase1_file_queue.offset_index import MAX_RELATIVE
 
 Batches = list[tuple[int, BatchHeader]]  # (position within some bytes, header)
+_ANY_SIZE = 2**31  # no batch can be larger
 
 
 class NewBatches(NamedTuple):
@@ -44,14 +45,14 @@ def check_new(data: Buffer, max_bytes: int, epoch: int, append_time_ms: int = -1
     return NewBatches(whole, batches, epoch, append_time_ms)
 
 
-def check_replica(data: Buffer, max_bytes: int, end_offset: int, epoch: int) -> Batches:
+def check_replica(data: Buffer, end_offset: int, epoch: int) -> Batches:
     """The batches of another log, if they continue one that ends at `end_offset` and `epoch`.
 
-    Raises BatchTooShort, CorruptBatch, BadBatch, RecordTooLarge.
+    Raises BatchTooShort, CorruptBatch, BadBatch.
     """
     found: Batches = []
     offset = end_offset
-    for position, header in _whole_batches(_bytes(data), max_bytes):
+    for position, header in _whole_batches(_bytes(data), _ANY_SIZE):
         if header.base_offset < offset or header.leader_epoch < epoch:
             raise BadBatch(
                 f"the batch at byte {position} has offset {header.base_offset} and leader epoch "

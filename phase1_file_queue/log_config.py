@@ -87,8 +87,9 @@ class LogConfig:
                 optional = name.startswith("retention") and value is None
                 whole = isinstance(value, int) and not isinstance(value, bool)
                 require(name, optional or whole, "give a whole number")
-        for name in ("segment_bytes", "segment_ms", "max_message_bytes", "flush_interval_ms"):
+        for name in ("segment_bytes", "segment_ms", "flush_interval_ms"):
             require(name, getattr(self, name) > 0, "give a positive number")
+        require("max_message_bytes", self.max_message_bytes >= 0, "give 0 or more")
         require("segment_bytes", self.segment_bytes < 2**31, "give less than 2 GiB")
         require("index_interval_bytes", self.index_interval_bytes >= 0, "give 0 or more")
         require("max_index_bytes", self.max_index_bytes >= 24, "give 24 or more")

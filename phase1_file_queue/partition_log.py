@@ -256,9 +256,8 @@ class PartitionLog:
         Raises BadBatch if they do not continue this log; else as `append_as_leader`.
         """
         with self._mutex, self._appending() as state:
-            found = check_replica(
-                batches, self.config.max_message_bytes, state.end_offset, state.epochs.latest
-            )
+            # However large: the limit may have been another when the leader took it.
+            found = check_replica(batches, state.end_offset, state.epochs.latest)
             self._write(state, batches, found)
             return AppendResult(found[0][1].base_offset, found[-1][1].last_offset)
 

@@ -388,7 +388,8 @@ class Broker:
             metadata.write([BrokerRecord(me, where.host, where.port, self.config.rack)])
         for topic, partitions in self.partitions.strangers().items():
             topic_id = self.new_id()
-            metadata.write(topic_changes.create(self.image, topic, topic_id, partitions, 1, {}))
+            new = topic_changes.create(self.image, topic, topic_id, partitions, 1, {}, found=True)
+            metadata.write(new)
 
     async def _keep_retention(self) -> None:
         while True:

@@ -26,7 +26,9 @@ from phase3_raft.metadata.records import (
     ConfigRecord,
     PartitionRecord,
     Record,
+    RemovedTopicsRecord,
     RemoveTopicRecord,
+    TopicRecord,
 )
 from phase3_raft.partition import Partition
 from phase3_raft.topic_config import TopicConfig
@@ -124,17 +126,19 @@ class Partitions:
 
     def changed(self, records: Sequence[Record]) -> None:
         """They say something new: partitions that are open follow."""
-        removed = set()
+        removed = {one.name for one in records if isinstance(one, RemoveTopicRecord)}
+        if removed:  # first: what comes after may be a younger topic of that name
+            self._forget(removed)
         for record in records:
             match record:
                 case ConfigRecord(kind="topic"):
                     self._configure(record.resource)
+                case TopicRecord():  # in a snapshot: without the settings that it has no more
+                    self._configure(record.name)
                 case PartitionRecord():
                     self._move(record)
-                case RemoveTopicRecord():
-                    removed.add(record.name)
-        if removed:
-            self._forget(removed)
+                case RemovedTopicsRecord() if record.topic_ids:
+                    self._forget_folders(record.topic_ids)
 
     def _configure(self, topic: str) -> None:
         about = self._image().topics.get(topic)
@@ -154,6 +158,17 @@ class Partitions:
     def _forget(self, topics: Container[str]) -> None:
         for _, topic, number in self._folders():
             if topic in topics:
+                self._to_remove(topic, number)
+
+    def _forget_folders(self, topic_ids: Container[str]) -> None:
+        """What lies here of topics that were removed while this broker did not hear of it."""
+        for folder, topic, number in self._folders():
+            try:
+                owner = partition_files.owner(self._disk, folder)
+            except (LogError, DiskError) as error:
+                self._trouble(f"{folder!r} is left alone: {error}")
+                continue
+            if owner in topic_ids:
                 self._to_remove(topic, number)
 
     def _to_remove(self, topic: str, number: int) -> None:

@@ -19,6 +19,7 @@ from phase1_file_queue.log_config import LogConfig
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.refused import Refused
 
+_NUMBER = re.compile(r"[+-]?[0-9]+")
 _REPLICAS = r"\*|(\d+:\d+(,\d+:\d+)*)?"
 _MAX_INT64 = 2**63 - 1
 _MAX_INT32 = 2**31 - 1
@@ -57,10 +58,7 @@ class Setting(NamedTuple):
             if not re.fullmatch(self.pattern, value):
                 raise BadConfig(f"{self.name}={value!r}", f"{self.about}")
             return
-        try:
-            number = int(value)
-        except ValueError:
-            number = self.least - 1
+        number = int(value) if _NUMBER.fullmatch(value) else self.least - 1
         if not self.least <= number <= self.most:
             limit = f" and at most {self.most}" if self.most < _MAX_INT64 else ""
             raise BadConfig(

@@ -235,6 +235,11 @@ class Coordinator:
         found = [topics for topics in map(topics_of, joined) if isinstance(topics, tuple)]
         return {topic for topics in found for topic in topics}
 
+    def is_elsewhere(self, group_id: str) -> bool:
+        """Whether another broker coordinates it."""
+        there = self._offsets_of(partition_of(group_id, self._partitions()))
+        return there == ErrorCode.NOT_COORDINATOR
+
     def describe(self, group_id: str) -> Group:
         """A group as it is; Dead if there is none."""
         found = self._groups.get(group_id)
@@ -255,7 +260,8 @@ class Coordinator:
         if state.members or state.pending:
             return ErrorCode.NON_EMPTY_GROUP
         if not keys:
-            del self._groups[group_id]
+            if group.has_nothing():  # else its first commit is on its way
+                del self._groups[group_id]
             return ErrorCode.GROUP_ID_NOT_FOUND
         return await self._forget(group, keys, last=True)
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from craft2.clock import Clock
+from craft2.disk import DiskError
 from craft2.record_batch import encode_values
 from phase1_file_queue.log_config import LogError
 from phase2_groups.offsets_table import OffsetsTable
 from phase3_raft.partition import Partition
 
-_BATCH = 1_000  # records written at once
-_COMPACT_AFTER = 10_000  # records, if they are also four times what is valid
+_BATCH_BYTES = 500_000  # written at once; less than any sensible max.message.bytes
+_OVERHEAD = 40  # bytes of a record beside its key and value, at most
+COMPACT_AFTER = 10_000  # records, if they are also four times what is valid
 
 
 class OffsetsPartition:
@@ -35,6 +37,9 @@ class OffsetsPartition:
         for record in partition.log.records():
             if record.key is not None:
                 self.table.take(record.key, record.value)
+        # What the log says, by key; the table is behind it while a commit waits to be safe.
+        self._written = dict(self.table.latest)
+        self._compacts = False
 
     @property
     def leads(self) -> bool:
@@ -53,29 +58,61 @@ class OffsetsPartition:
         if not self._partition.has_enough_replicas:
             raise LogError("too few replicas are in sync for a commit", "commit again, later")
         self._write(records)
+        await self._made_safe()
+        for key, value in records:
+            self.table.take(key, value)
+        log = self._partition.log
+        if log.end_offset - log.log_start > max(COMPACT_AFTER, 4 * len(self.table.latest)):
+            await self._compact()
+
+    def _write(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        size, some = 0, list[tuple[bytes, bytes | None]]()
+        for key, value in records:
+            room = len(key) + len(value or b"") + _OVERHEAD
+            if some and size + room > _BATCH_BYTES:
+                self._write_batch(some)
+                size, some = 0, []
+            size += room
+            some.append((key, value))
+        if some:
+            self._write_batch(some)
+
+    def _write_batch(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        batch = encode_values(
+            [value for _, value in records],
+            keys=[key for key, _ in records],
+            timestamps=self._clock.now_ms(),
+        )
+        self._partition.append(batch)
+        for key, value in records:
+            self._written.pop(key, None)
+            if value is not None:
+                self._written[key] = value
+
+    async def _made_safe(self) -> None:
+        """What was written. Raises LogError, DiskError."""
         if self._partition.must_flush:
             await self._partition.flushed()
         error = await self._partition.replicated(self._partition.log.end_offset, self._epoch)
         if error or not self.leads:
             raise LogError(f"the commit is not on all replicas: {error.name}", "commit again")
-        for key, value in records:
-            self.table.take(key, value)
-        log = self._partition.log
-        if log.end_offset - log.log_start > max(_COMPACT_AFTER, 4 * len(self.table.latest)):
-            self._compact()
 
-    def _write(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        for start in range(0, len(records), _BATCH):
-            some = records[start : start + _BATCH]
-            batch = encode_values(
-                [value for _, value in some],
-                keys=[key for key, _ in some],
-                timestamps=self._clock.now_ms(),
-            )
-            self._partition.append(batch)
+    async def _compact(self) -> None:
+        """What is cut off is on all replicas again before: the next leader may be any of them.
 
-    def _compact(self) -> None:
-        first = self._partition.log.end_offset
-        self._write(list(self.table.latest.items()))
-        self._partition.log.flush()
-        self._partition.advance_start(first)
+        It is what the log says by now, also of commits that still wait to be safe. If it fails, the
+        log stays longer: that concerns no commit.
+        """
+        if self._compacts:
+            return
+        self._compacts = True
+        try:
+            first = self._partition.log.end_offset
+            self._write(list(self._written.items()))
+            await self._made_safe()
+            self._partition.log.flush()
+            self._partition.advance_start(first)
+        except (LogError, DiskError):
+            pass
+        finally:
+            self._compacts = False

@@ -9,6 +9,7 @@ from phase1_file_queue.log_config import LogError
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
+from phase3_raft.groups.coordinator import OFFSETS_TOPIC
 from phase3_raft.schemas import Fields
 
 _HIGH_WATERMARK = -1  # asked for: everything that consumers can see
@@ -31,6 +32,8 @@ def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
 def _delete(broker: Broker, topic: str, one: Any) -> Fields:
     error, start = ErrorCode.NONE, -1
     partition = broker.partition(topic, one.partition_index)
+    if topic == OFFSETS_TOPIC:  # its log is compacted, and not to be cut
+        partition = ErrorCode.INVALID_TOPIC_EXCEPTION
     if isinstance(partition, ErrorCode):
         error = partition
     else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_state import Group
 from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
@@ -15,13 +16,16 @@ from phase3_raft.schemas import Fields
 
 def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply."""
-    groups = [_describe(broker.groups.describe(name)) for name in request.groups]
+    groups = []
+    for name in request.groups:
+        elsewhere = broker.groups.is_elsewhere(name)
+        error = ErrorCode.NOT_COORDINATOR if elsewhere else ErrorCode.NONE
+        groups.append({"error_code": error, **_describe(broker.groups.describe(name))})
     return {"throttle_time": 0, "groups": groups}
 
 
 def _describe(group: Group) -> Fields:
     return {
-        "error_code": 0,
         "group_id": group.group_id,
         "group_state": group.state.value,
         "protocol_type": group.protocol_type or "",

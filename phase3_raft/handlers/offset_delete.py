@@ -5,6 +5,7 @@ A topic that a member of the group reads at present keeps its offsets (KIP-496).
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from phase2_groups.error_codes import ErrorCode
@@ -20,7 +21,9 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     ]
     read = broker.groups.subscribed(request.group_id)
     error = ErrorCode.NONE
-    if request.group_id not in broker.groups.groups():
+    if broker.groups.is_elsewhere(request.group_id):
+        error = ErrorCode.NOT_COORDINATOR
+    elif request.group_id not in broker.groups.groups():
         error = ErrorCode.GROUP_ID_NOT_FOUND
     else:
         free = [place for place in wanted if place[0] not in read]
@@ -36,9 +39,7 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
                 "partitions": [
                     {
                         "partition_index": one.partition_index,
-                        "error_code": ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-                        if topic.name in read
-                        else ErrorCode.NONE,
+                        "error_code": _error(broker, read, topic.name, one.partition_index),
                     }
                     for one in topic.partitions
                 ],
@@ -46,3 +47,9 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
             for topic in request.topics
         ],
     }
+
+
+def _error(broker: Broker, read: Container[str], topic: str, number: int) -> ErrorCode:
+    if broker.image.partition(topic, number) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic in read else ErrorCode.NONE

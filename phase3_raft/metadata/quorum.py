@@ -23,7 +23,14 @@ from craft2.events import Emitter
 from craft2.net import Address, Net, parse_address
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.metadata.image import Image
-from phase3_raft.metadata.records import BrokerId, BrokerRecord, Record, decode_many, encode_many
+from phase3_raft.metadata.records import (
+    BrokerId,
+    BrokerRecord,
+    Record,
+    RemoveTopicRecord,
+    decode_many,
+    encode_many,
+)
 from phase3_raft.raft.application import (
     MAX_COMMAND_BYTES,
     Busy,
@@ -78,12 +85,15 @@ class _Machine:
 
     def restore(self, data: bytes) -> None:
         version, encoded = msgspec.msgpack.decode(data, type=tuple[int, bytes])
+        before = {name: topic.topic_id for name, topic in self.image.topics.items()}
         self.image.clear()
         records = decode_many(encoded)
         for record in records:
             self.image.apply(record)
         self.image.version = version
-        self._changed(records)
+        there = {(topic.name, topic.topic_id) for topic in self.image.topics.values()}
+        gone = [RemoveTopicRecord(name) for name, id_ in before.items() if (name, id_) not in there]
+        self._changed([*gone, *records])
 
 
 class Quorum:

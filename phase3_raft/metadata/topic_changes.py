@@ -12,6 +12,7 @@ from phase2_groups.error_codes import ErrorCode
 from phase2_groups.topics import MAX_PARTITIONS, TopicError, check_topic
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC
 from phase3_raft.metadata.image import Image, TopicImage
+from phase3_raft.metadata.metadata_log import METADATA_TOPIC
 from phase3_raft.metadata.placement import place
 from phase3_raft.metadata.records import (
     BrokerId,
@@ -45,8 +46,11 @@ def create(
     replicas: int,
     config: Mapping[str, str],
     assignment: Assignment | None = None,
+    *,
+    found: bool = False,
 ) -> list[Record]:
-    """A new topic. assignment: in place of `partitions` and `replicas`.
+    """A new topic. assignment: in place of `partitions` and `replicas`. found: its folders are
+    there already, from phase 2, and keep their name.
 
     Raises Refused.
     """
@@ -58,7 +62,14 @@ def create(
         raise Refused.because(
             ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already", "use it"
         )
-    _check_alone(image, name)
+    if name == METADATA_TOPIC:
+        raise Refused.because(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            f"{name} is where brokers keep their metadata",
+            "choose another name",
+        )
+    if not found:
+        _check_alone(image, name)
     count = len(assignment) if assignment is not None else partitions
     if not 1 <= count <= MAX_PARTITIONS:
         raise Refused.because(

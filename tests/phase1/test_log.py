@@ -309,6 +309,13 @@ def test_a_batch_over_the_limit(tmp_path):
         log.append_as_leader(batch("x" * 101), 0)
 
 
+def test_a_follower_takes_what_was_allowed_when_its_leader_took_it(tmp_path, log):
+    log.append_as_leader(batch("x" * 101), 0)
+    with PartitionLog(tmp_path / "follower", LogConfig(max_message_bytes=0)) as follower:
+        follower.append_as_follower(b"".join(log.batches()))
+        assert values(follower) == values(log)
+
+
 def test_a_full_disk_leaves_the_log_as_it_was():
     for capacity in range(5000, 5900, 23):
         disk = FaultyDisk(capacity=capacity)

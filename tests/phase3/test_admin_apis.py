@@ -27,7 +27,7 @@ from phase3_raft.handlers import APIS
 from phase3_raft.handlers.fetch import Wanted, wait_for_bytes
 from phase3_raft.metadata.records import BrokerRecord
 from phase3_raft.refused import Refused
-from phase3_raft.topic_config import BadConfig
+from phase3_raft.topic_config import SETTINGS, BadConfig, TopicConfig
 
 
 @pytest.mark.parametrize("module", [codec, partition_files], ids=lambda m: m.__name__)
@@ -300,7 +300,24 @@ def test_topics_of_phase_2_are_served_and_then_claimed(tmp_path):
     asyncio.run(broker.close())
 
 
+def test_topics_of_phase_2_keep_names_that_are_refused_today(tmp_path):
+    for name in ("a.b", "a_b"):
+        create_topic(tmp_path, name, 1)
+    broker = Broker(BrokerConfig(str(tmp_path)))
+    assert sorted(broker.image.topics) == ["a.b", "a_b"]
+    asyncio.run(broker.close())
+
+
 # Making.
+
+
+def test_a_topic_cannot_be_where_the_metadata_are():
+    broker = new_broker()
+    make_topic(broker, "t", 1)
+    asked = {"topics": [creation("__cluster_metadata")], "timeout": 1000, "validate_only": False}
+    [made] = ask(broker, "create_topics", 4, asked).topics
+    assert made.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert list(broker.image.topics) == ["t"]
 
 
 def creation(name, partitions=1, replicas=1, configs=(), assignments=()):
@@ -474,6 +491,18 @@ def test_a_brokers_own_defaults_hold_where_a_topic_has_no_setting():
     assert (log.config.retention_ms, log.config.segment_bytes) == (5, 2000)
 
 
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_a_log_can_be_what_a_setting_may_be(setting):
+    for limit in {str(setting.least), str(setting.most), setting.default}:
+        if setting.values or setting.pattern:
+            limit = setting.default
+        TopicConfig.of({setting.name: limit}).log_config()
+    for number in ("1_000", "\u0661\u0662", " 1000", "1e3", ""):
+        if not (setting.values or setting.pattern):
+            with pytest.raises(BadConfig, match="give a whole number"):
+                setting.check(number)
+
+
 def test_defaults_that_cannot_be_are_refused_at_once():
     with pytest.raises(BadConfig, match=r"retention\.ms='soon'"):
         Broker(BrokerConfig("/data", topic_defaults={"retention.ms": "soon"}), disk=FaultyDisk())
@@ -585,6 +614,8 @@ def test_records_are_deleted_up_to_an_offset():
     assert delete("t", 0, 7) == delete("t", 0, -2) == (-1, ErrorCode.OFFSET_OUT_OF_RANGE)
     assert delete("t", 0, -1) == (6, 0)
     assert delete("t", 1, 0) == (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    make_topic(broker, "__consumer_offsets", 2)
+    assert delete("__consumer_offsets", 0, -1) == (-1, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
 def test_where_an_epoch_ended():

@@ -13,14 +13,24 @@ from craft2.record_batch import encode_values
 from craft2.tasks import Tasks
 from phase1_file_queue.log_config import LogError
 from phase2_groups.error_codes import ErrorCode
-from phase2_groups.group_messages import Join, Sync
+from phase2_groups.group_messages import Commit, Join, OffsetToCommit, Sync
 from phase2_groups.group_state import GroupLimits
+from phase2_groups.offset_records import offset_key, offset_value
 from phase2_groups.offsets_table import OffsetsTable
+from phase3_raft import partition_files
+from phase3_raft.groups import offsets as compaction
 from phase3_raft.groups.coordinator import Coordinator
 from phase3_raft.groups.offsets import OffsetsPartition
 from phase3_raft.handlers import fetch, list_offsets
 from phase3_raft.metadata.image import Image
-from phase3_raft.metadata.records import PartitionRecord, TopicRecord
+from phase3_raft.metadata.quorum import _Machine
+from phase3_raft.metadata.records import (
+    ConfigRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    encode_many,
+)
 from phase3_raft.partition import NotLeader, Partition
 from phase3_raft.partitions import Partitions
 from phase3_raft.schemas import decode, encode
@@ -170,6 +180,146 @@ def test_a_commit_is_not_written_by_a_coordinator_of_the_past():
     with pytest.raises(LogError, match="another broker leads"):
         asyncio.run(offsets.append([(b"k", b"v")]))
     assert partition.log.end_offset == 0
+
+
+def commit(partition, offset, metadata=""):
+    value = OffsetToCommit(offset=offset, metadata=metadata)
+    return offset_key("g", "t", partition), offset_value(value, 1)
+
+
+def test_a_compacted_log_loses_no_commit_whoever_leads_next(monkeypatch):
+    """It cut off what its followers had not yet had again, and commits on their way, too."""
+    monkeypatch.setattr(compaction, "COMPACT_AFTER", 4)
+
+    async def turns():
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def play():
+        partition = led()
+        offsets = OffsetsPartition(partition, ManualClock())
+        for n in range(5):
+            last = asyncio.ensure_future(offsets.append([commit(0, n)]))
+            await turns()
+            if n < 4:
+                partition.fetched(2, n + 1)
+        on_its_way = asyncio.ensure_future(offsets.append([commit(0, 5), commit(1, 7)]))
+        await turns()
+        partition.fetched(2, 5)
+        await turns()
+        assert (partition.log.log_start, partition.log.end_offset) == (0, 9)
+        partition.fetched(2, 8)
+        await turns()
+        assert partition.log.log_start == 0, "broker 2 has the half of it"
+        partition.fetched(2, 9)
+        await asyncio.gather(last, on_its_way)
+        assert partition.log.log_start == 7
+        found = OffsetsPartition(partition, ManualClock()).table.offsets["g"]
+        assert {key[1]: one.offset for key, one in found.items()} == {0: 5, 1: 7}
+
+    asyncio.run(play())
+
+
+def test_a_log_of_large_commits_is_compacted_in_batches_that_it_may_have(monkeypatch):
+    monkeypatch.setattr(compaction, "COMPACT_AFTER", 1)
+    partition = led(replace(LED, isr=(1,), replicas=(1,)))
+    offsets = OffsetsPartition(partition, ManualClock())
+    many = [commit(number, 1, "x" * 4_000) for number in range(600)]
+    for _ in range(5):
+        asyncio.run(offsets.append(many))
+    assert partition.log.log_start == 3_000
+    assert len(OffsetsPartition(partition, ManualClock()).table.latest) == 600
+
+
+def test_what_was_deleted_is_gone_also_for_who_learns_it_from_a_snapshot():
+    """Its leader had cut the log of decisions: the removal itself is not in it any more."""
+    image, disk = Image(), FaultyDisk()
+    disk.mkdir("/data")
+    partitions = Partitions(
+        1,
+        "/data",
+        lambda: image,
+        disk,
+        ManualClock(),
+        defaults={"segment.index.bytes": "4096"},
+        max_lag_ms=500,
+        trouble=pytest.fail,
+    )
+    machine = _Machine(image, partitions.changed)
+    settings = ConfigRecord("topic", "set", "retention.ms", "5")
+    topics = [TopicRecord(name, f"{n:032x}") for n, name in enumerate(("t", "gone", "set"))]
+    placed = [replace(LED, topic=name) for name in ("t", "gone", "set")]
+    machine.apply(encode_many([*topics, *placed, settings]))
+    old, gone, kept = (partitions.replica(one) for one in placed)
+    old.append(encode_values([b"old"], timestamps=1))
+
+    elsewhere = Image()
+    for record in image.records():
+        elsewhere.apply(record)
+    for record in (
+        RemoveTopicRecord("t"),
+        RemoveTopicRecord("gone"),
+        TopicRecord("t", "f" * 32),
+        LED,
+        ConfigRecord("topic", "set", "retention.ms", None),
+    ):
+        elsewhere.apply(record)
+    machine.restore(_Machine(elsewhere, lambda records: None).snapshot())
+
+    assert (old.deleted, gone.deleted, kept.deleted) == (True, True, False)
+    assert kept.config["retention.ms"] == TopicConfig({})["retention.ms"]
+    assert partitions.led("gone", 0) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    new = partitions.replica(image.partition("t", 0))
+    assert new is not old
+    assert new.log.end_offset == 0
+    partitions.tidy_all()
+    assert sorted(disk.listdir("/data")) == ["set-0", "t-0"]
+
+    again = Image()  # the same for who was down meanwhile
+    disk.mkdir("/data/gone-0")
+    partition_files.claim(disk, "/data/gone-0", f"{1:032x}")
+    later = Partitions(
+        1,
+        "/data",
+        lambda: again,
+        disk,
+        ManualClock(),
+        defaults={"segment.index.bytes": "4096"},
+        max_lag_ms=500,
+        trouble=pytest.fail,
+    )
+    _Machine(again, later.changed).restore(_Machine(elsewhere, lambda records: None).snapshot())
+    later.tidy_all()
+    assert sorted(disk.listdir("/data")) == ["set-0", "t-0"]
+
+
+def test_a_group_that_is_deleted_while_its_first_commit_is_on_its_way_answers_it():
+    async def play():
+        safe = asyncio.Event()
+
+        class Offsets:
+            table = OffsetsTable()
+
+            async def append(self, records):
+                await safe.wait()
+
+        async def there():
+            return ErrorCode.NONE
+
+        tasks = Tasks(lambda error: None)
+        groups = Coordinator(
+            lambda: 1, lambda _: Offsets(), there, GroupLimits(), ManualClock(), tasks
+        )
+        offsets = (("t", 0, OffsetToCommit(offset=1)),)
+        asked = Commit(token="1", member_id="", generation=-1, offsets=offsets)
+        waits = asyncio.ensure_future(groups.ask("g", asked))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert await groups.delete("g") == ErrorCode.GROUP_ID_NOT_FOUND
+        safe.set()
+        assert (await asyncio.wait_for(waits, 5)).error == ErrorCode.NONE
+
+    asyncio.run(play())
 
 
 def test_a_group_that_went_elsewhere_does_nothing_more_here():
