@@ -32,7 +32,7 @@ from phase2_groups.group_state import GroupLimits
 from phase3_raft.deadlines import Deadlines
 from phase3_raft.fetch_sessions import FetchSessions
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC, Coordinator, partition_of
-from phase3_raft.groups.offsets import OffsetsPartition
+from phase3_raft.groups.offsets import BATCH_BYTES, COMPACT_AFTER, OffsetsPartition
 from phase3_raft.known_brokers import KnownBrokers
 from phase3_raft.metadata import topic_changes
 from phase3_raft.metadata.controller import Controller
@@ -45,6 +45,7 @@ from phase3_raft.partitions import Partitions
 from phase3_raft.peers import Peers
 from phase3_raft.promises import Afterwards
 from phase3_raft.refused import Refused
+from phase3_raft.replication.fetcher import PARTITION_BYTES
 from phase3_raft.replication.replication import Replication
 from phase3_raft.topic_config import TopicConfig
 from phase3_raft.topics import Topics
@@ -79,6 +80,9 @@ class BrokerConfig:
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     auto_create_topics: bool = True
     offsets_partitions: int = 50
+    offsets_compact_after: int = COMPACT_AFTER
+    offsets_batch_bytes: int = BATCH_BYTES
+    replica_partition_bytes: int = PARTITION_BYTES
     group_limits: GroupLimits = DEFAULT_LIMITS
     max_request_bytes: int = 100 * 1024**2
     max_connections: int = 10_000
@@ -312,7 +316,12 @@ class Broker:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not partition.is_current:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        found = self._offsets[number] = OffsetsPartition(partition, self.clock)
+        found = self._offsets[number] = OffsetsPartition(
+            partition,
+            self.clock,
+            self.config.offsets_compact_after,
+            self.config.offsets_batch_bytes,
+        )
         return found
 
     # Its life.
@@ -376,6 +385,7 @@ class Broker:
             heartbeat_ms=self.config.heartbeat_ms,
             max_lag_ms=self.config.max_lag_ms,
             trouble=self._trouble,
+            partition_bytes=self.config.replica_partition_bytes,
         )
         self.partitions.caught_up = self.replication.caught_up
         quorum.node.lost = lambda who: self.tasks.spawn(self.controller.hung_up(who))

@@ -94,7 +94,7 @@ class Partition:
         """What the metadata say now."""
         self.replicas.high_watermark(self.log.end_offset)  # from here on it may not fall
         before, self.record = self.record, record
-        if record.leader_epoch != before.leader_epoch:
+        if (record.leader_epoch, record.leader) != (before.leader_epoch, before.leader):
             self._begin(record)
             self._refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif self.leads:

@@ -11,6 +11,8 @@ import asyncio
 import os
 from collections.abc import Callable, Container, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from craft2.clock import Clock
 from craft2.disk import Disk, DiskError
 from phase1_file_queue.log_config import LogError
@@ -19,6 +21,7 @@ from phase2_groups.group_messages import TopicPartition
 from phase2_groups.topics import PARTITION_FOLDER, partition_count, partition_path
 from phase3_raft import partition_files
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC
+from phase3_raft.metadata.broker_changes import NOBODY
 from phase3_raft.metadata.image import Image, TopicImage
 from phase3_raft.metadata.metadata_log import METADATA_TOPIC
 from phase3_raft.metadata.records import (
@@ -92,7 +95,7 @@ class Partitions:
             partition_files.claim(self._disk, path, about.topic_id, self._image().removed)
             found = Partition(
                 path,
-                record,
+                self._as_known(record),
                 self._config(about),
                 self._disk,
                 self._clock,
@@ -124,6 +127,21 @@ class Partitions:
 
     # What the metadata say.
 
+    def let_lead(self) -> None:
+        """The cluster knows that this broker has started: what it says of its leading holds."""
+        if not self.may_lead:
+            self.may_lead = True
+            for key, partition in self._open.items():
+                record = self._image().partition(*key)
+                if record is not None and record.leader == self._me:
+                    partition.become(record)
+
+    def _as_known(self, record: PartitionRecord) -> PartitionRecord:
+        """Who led in a former life knows nothing of who is in sync by now: were it to lead, even
+        for itself alone, its high watermark would be a guess."""
+        former = record.leader == self._me and not self.may_lead
+        return replace(record, leader=NOBODY) if former else record
+
     def changed(self, records: Sequence[Record]) -> None:
         """They say something new: partitions that are open follow."""
         removed = {one.name for one in records if isinstance(one, RemoveTopicRecord)}
@@ -151,7 +169,7 @@ class Partitions:
         found = self._open.get(key)
         if found is None:
             return
-        found.become(record)
+        found.become(self._as_known(record))
         if self._me not in record.replicas:
             self._to_remove(*key)
 

@@ -18,20 +18,28 @@ from phase1_file_queue.log_config import LogError
 from phase2_groups.offsets_table import OffsetsTable
 from phase3_raft.partition import Partition
 
-_BATCH_BYTES = 500_000  # written at once; less than any sensible max.message.bytes
+BATCH_BYTES = 500_000  # written at once; less than any sensible max.message.bytes
 _OVERHEAD = 40  # bytes of a record beside its key and value, at most
-COMPACT_AFTER = 10_000  # records, if they are also four times what is valid
+COMPACT_AFTER = 10_000  # records
 
 
 class OffsetsPartition:
     """See the module.
 
-    table: what the records say.
+    table: what the records say. compact_after: so many records, if they are also four times what
+    is valid.
     """
 
-    def __init__(self, partition: Partition, clock: Clock) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        clock: Clock,
+        compact_after: int = COMPACT_AFTER,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
         """Reads the log."""
         self._partition, self._clock = partition, clock
+        self._compact_after, self._batch_bytes = compact_after, batch_bytes
         self._epoch = partition.record.leader_epoch
         self.table = OffsetsTable()
         for record in partition.log.records():
@@ -62,14 +70,14 @@ class OffsetsPartition:
         for key, value in records:
             self.table.take(key, value)
         log = self._partition.log
-        if log.end_offset - log.log_start > max(COMPACT_AFTER, 4 * len(self.table.latest)):
+        if log.end_offset - log.log_start > max(self._compact_after, 4 * len(self.table.latest)):
             await self._compact()
 
     def _write(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         size, some = 0, list[tuple[bytes, bytes | None]]()
         for key, value in records:
             room = len(key) + len(value or b"") + _OVERHEAD
-            if some and size + room > _BATCH_BYTES:
+            if some and size + room > self._batch_bytes:
                 self._write_batch(some)
                 size, some = 0, []
             size += room

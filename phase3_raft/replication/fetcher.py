@@ -45,6 +45,7 @@ PAUSE_S = 0.05  # before a leader that did not answer, or a partition with an er
 
 class Fetcher:
     """Follows one broker. rate: bytes a second for throttled replicas, if they are limited.
+    partition_bytes: so many of one partition in a reply, but for a batch that is larger.
 
     Invariant: partitions that are not in `_due` are in the session as they are, or are not fetched
     and not in it.
@@ -58,8 +59,10 @@ class Fetcher:
         trouble: Callable[[str], object],
         throttle: Throttle,
         rate: Callable[[], int | None],
+        partition_bytes: int = PARTITION_BYTES,
     ) -> None:
         self.leader = leader
+        self._partition_bytes = partition_bytes
         self._throttle, self._rate = throttle, rate
         self._me, self._peers, self._trouble = me, peers, trouble
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -151,7 +154,8 @@ class Fetcher:
                 continue
             log = one.log
             (start, end), epoch = log.bounds, one.record.leader_epoch
-            told = FetchPartition(*key, end, PARTITION_BYTES, epoch, log.latest_epoch, start)
+            most = self._partition_bytes
+            told = FetchPartition(*key, end, most, epoch, log.latest_epoch, start)
             if self._told.get(key) != told:
                 self._told[key] = told
                 named.append(told)
@@ -194,7 +198,9 @@ class Fetchers:
         tasks: Tasks,
         trouble: Callable[[str], object],
         rate: Callable[[], int | None],
+        partition_bytes: int = PARTITION_BYTES,
     ) -> None:
+        self._partition_bytes = partition_bytes
         self._me, self._peers, self._tasks, self._trouble = me, peers, tasks, trouble
         self._throttle, self._rate = Throttle(), rate
         self._by_leader: dict[BrokerId, Fetcher] = {}
@@ -208,7 +214,13 @@ class Fetchers:
         for leader in wanted:
             if leader not in self._by_leader:
                 fetcher = Fetcher(
-                    self._me, leader, self._peers, self._trouble, self._throttle, self._rate
+                    self._me,
+                    leader,
+                    self._peers,
+                    self._trouble,
+                    self._throttle,
+                    self._rate,
+                    self._partition_bytes,
                 )
                 self._by_leader[leader] = fetcher
                 self._tasks.spawn(fetcher.run())

@@ -28,7 +28,7 @@ from phase3_raft.partition import Partition
 from phase3_raft.partitions import Partitions
 from phase3_raft.peers import Peers
 from phase3_raft.refused import Refused
-from phase3_raft.replication.fetcher import Fetchers
+from phase3_raft.replication.fetcher import PARTITION_BYTES, Fetchers
 from phase3_raft.schemas import Fields, Message
 
 # The controller has changed the partition, perhaps as we asked before: the metadata will say how.
@@ -57,6 +57,7 @@ class Replication:
         heartbeat_ms: int,
         max_lag_ms: int,
         trouble: Callable[[str], object],
+        partition_bytes: int = PARTITION_BYTES,
     ) -> None:
         self.me = me
         self._cluster_id, self._seeds, self._controller = cluster_id, seeds, controller
@@ -64,7 +65,12 @@ class Replication:
         self._clock, self._trouble = clock, trouble
         self._heartbeat_s, self._isr_s = heartbeat_ms / 1000, max_lag_ms / 2000
         self._fetchers = Fetchers(
-            me.id, peers, tasks, trouble, lambda: follower_rate(controller.metadata.image, me.id)
+            me.id,
+            peers,
+            tasks,
+            trouble,
+            lambda: follower_rate(controller.metadata.image, me.id),
+            partition_bytes,
         )
         self._epoch = -1
         self._changed = asyncio.Event()
@@ -86,7 +92,7 @@ class Replication:
         about = self._controller.metadata.image.brokers.get(self.me.id)
         if about is None or about.incarnation != self.me.incarnation:
             return  # they know nothing of this life yet
-        self._partitions.may_lead = True
+        self._partitions.let_lead()
         if not about.fenced:
             self.unfenced.set()
         elif self._gone:

@@ -18,7 +18,6 @@ from phase2_groups.group_state import GroupLimits
 from phase2_groups.offset_records import offset_key, offset_value
 from phase2_groups.offsets_table import OffsetsTable
 from phase3_raft import partition_files
-from phase3_raft.groups import offsets as compaction
 from phase3_raft.groups.coordinator import Coordinator
 from phase3_raft.groups.offsets import OffsetsPartition
 from phase3_raft.handlers import fetch, list_offsets
@@ -104,8 +103,16 @@ def test_a_broker_leads_nothing_before_the_cluster_knows_that_it_has_started():
     )
     partitions.may_lead = False
     assert partitions.led("t", 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    partitions.may_lead = True
-    assert isinstance(partitions.led("t", 0), Partition)
+    former = partitions.replica(replace(LED, isr=(1,)))  # as an old snapshot has it
+    former.log.append_as_leader(encode_values([b"a"], timestamps=1), 1)
+    partitions.changed([replace(LED, isr=(1,))])
+    assert former.high_watermark == 0, "broker 2 may be in sync by now"
+    partitions.let_lead()
+    found = partitions.led("t", 0)
+    assert found is former
+    assert found.high_watermark == 0
+    found.fetched(2, 1)
+    assert found.high_watermark == 1
 
 
 def test_a_commit_is_not_written_where_it_could_not_be_acknowledged():
@@ -187,9 +194,8 @@ def commit(partition, offset, metadata=""):
     return offset_key("g", "t", partition), offset_value(value, 1)
 
 
-def test_a_compacted_log_loses_no_commit_whoever_leads_next(monkeypatch):
+def test_a_compacted_log_loses_no_commit_whoever_leads_next():
     """It cut off what its followers had not yet had again, and commits on their way, too."""
-    monkeypatch.setattr(compaction, "COMPACT_AFTER", 4)
 
     async def turns():
         for _ in range(5):
@@ -197,7 +203,7 @@ def test_a_compacted_log_loses_no_commit_whoever_leads_next(monkeypatch):
 
     async def play():
         partition = led()
-        offsets = OffsetsPartition(partition, ManualClock())
+        offsets = OffsetsPartition(partition, ManualClock(), compact_after=4)
         for n in range(5):
             last = asyncio.ensure_future(offsets.append([commit(0, n)]))
             await turns()
@@ -220,10 +226,9 @@ def test_a_compacted_log_loses_no_commit_whoever_leads_next(monkeypatch):
     asyncio.run(play())
 
 
-def test_a_log_of_large_commits_is_compacted_in_batches_that_it_may_have(monkeypatch):
-    monkeypatch.setattr(compaction, "COMPACT_AFTER", 1)
+def test_a_log_of_large_commits_is_compacted_in_batches_that_it_may_have():
     partition = led(replace(LED, isr=(1,), replicas=(1,)))
-    offsets = OffsetsPartition(partition, ManualClock())
+    offsets = OffsetsPartition(partition, ManualClock(), compact_after=1)
     many = [commit(number, 1, "x" * 4_000) for number in range(600)]
     for _ in range(5):
         asyncio.run(offsets.append(many))

@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from craft2.errors import Craft2Error
@@ -38,7 +39,8 @@ from phase3_raft.handlers import fetch
 from phase3_raft.metadata import broker_changes
 from phase3_raft.metadata.controller import Controller
 from phase3_raft.metadata.image import Image
-from phase3_raft.metadata.records import ProducerIdsRecord
+from phase3_raft.metadata.quorum import _Machine
+from phase3_raft.metadata.records import ProducerIdsRecord, RemovedTopicsRecord, decode_many
 from phase3_raft.partition import Partition
 from phase3_raft.partitions import Partitions
 from phase3_raft.replication.replicas import Replicas
@@ -194,6 +196,22 @@ def _here_for_ever(self, group):
     return True
 
 
+async def _cuts_at_once(self):
+    first = self._partition.log.end_offset
+    self._write(list(self._written.items()))
+    self._partition.advance_start(first)
+
+
+def _takes_the_snapshot_only(self, data):
+    version, encoded = msgspec.msgpack.decode(data, type=tuple[int, bytes])
+    self.image.clear()
+    records = decode_many(encoded)
+    for record in records:
+        self.image.apply(record)
+    self.image.version = version
+    self._changed([one for one in records if not isinstance(one, RemovedTopicsRecord)])
+
+
 async def _commits_alone(self, records):
     self._write(records)
     for key, value in records:
@@ -290,6 +308,14 @@ BUGS: dict[str, Bug] = {
     "commits-alone": Bug(
         "a group's commit is answered when the coordinator has it",
         ((OffsetsPartition, "append", _commits_alone),),
+    ),
+    "compacts-at-once": Bug(
+        "the log of offsets is cut before all replicas have what stays of it again (ours)",
+        ((OffsetsPartition, "_compact", _cuts_at_once),),
+    ),
+    "removals-unheard": Bug(
+        "who gets a snapshot of the metadata keeps what was removed meanwhile (ours)",
+        ((_Machine, "restore", _takes_the_snapshot_only),),
     ),
     "sequences-forgotten": Bug(
         "a new leader knows nothing of what producers had sent",

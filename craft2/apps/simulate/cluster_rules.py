@@ -97,8 +97,9 @@ class ClusterRules:
             self._in_sync(key)
         if end > before[3]:
             self._appended(name, key, partition, before[3])
-        if watermark > before[2]:
-            for found in partition.log.records(before[2], watermark):
+        since = max(before[2], partition.log.log_start)  # offsets are compacted
+        if watermark > since:
+            for found in partition.log.records(since, watermark):
                 self._agree(name, key, found.offset, (found.key, found.value))
 
     def _role(self, number: int, key: TopicPartition, record: PartitionRecord) -> None:
