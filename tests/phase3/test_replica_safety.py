@@ -46,6 +46,20 @@ def led(record=LED, **config):
     return Partition("/data/t-0", record, TopicConfig(settings), disk, clock, me=1)
 
 
+def partitions_of(image, disk):
+    """Those of broker 1."""
+    return Partitions(
+        1,
+        "/data",
+        lambda: image,
+        disk,
+        ManualClock(),
+        defaults={"segment.index.bytes": "4096"},
+        max_lag_ms=500,
+        trouble=pytest.fail,
+    )
+
+
 def asked(partition, *, offset, last_epoch):
     wanted = fetch.Wanted("t", 0, partition, offset, 1_000, 1, follower=2, last_epoch=last_epoch)
     return fetch.read(wanted, 1_000)
@@ -91,16 +105,7 @@ def test_a_broker_leads_nothing_before_the_cluster_knows_that_it_has_started():
     for record in (TopicRecord("t", "0" * 32), LED):
         image.apply(record)
     disk.mkdir("/data")
-    partitions = Partitions(
-        1,
-        "/data",
-        lambda: image,
-        disk,
-        ManualClock(),
-        defaults={"segment.index.bytes": "4096"},
-        max_lag_ms=500,
-        trouble=pytest.fail,
-    )
+    partitions = partitions_of(image, disk)
     partitions.may_lead = False
     assert partitions.led("t", 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     former = partitions.replica(replace(LED, isr=(1,)))  # as an old snapshot has it
@@ -240,16 +245,7 @@ def test_what_was_deleted_is_gone_also_for_who_learns_it_from_a_snapshot():
     """Its leader had cut the log of decisions: the removal itself is not in it any more."""
     image, disk = Image(), FaultyDisk()
     disk.mkdir("/data")
-    partitions = Partitions(
-        1,
-        "/data",
-        lambda: image,
-        disk,
-        ManualClock(),
-        defaults={"segment.index.bytes": "4096"},
-        max_lag_ms=500,
-        trouble=pytest.fail,
-    )
+    partitions = partitions_of(image, disk)
     machine = _Machine(image, partitions.changed)
     settings = ConfigRecord("topic", "set", "retention.ms", "5")
     topics = [TopicRecord(name, f"{n:032x}") for n, name in enumerate(("t", "gone", "set"))]
@@ -283,16 +279,7 @@ def test_what_was_deleted_is_gone_also_for_who_learns_it_from_a_snapshot():
     again = Image()  # the same for who was down meanwhile
     disk.mkdir("/data/gone-0")
     partition_files.claim(disk, "/data/gone-0", f"{1:032x}")
-    later = Partitions(
-        1,
-        "/data",
-        lambda: again,
-        disk,
-        ManualClock(),
-        defaults={"segment.index.bytes": "4096"},
-        max_lag_ms=500,
-        trouble=pytest.fail,
-    )
+    later = partitions_of(again, disk)
     _Machine(again, later.changed).restore(_Machine(elsewhere, lambda records: None).snapshot())
     later.tidy_all()
     assert sorted(disk.listdir("/data")) == ["set-0", "t-0"]
