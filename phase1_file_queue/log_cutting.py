@@ -35,14 +35,15 @@ def advance_start(state: LogState, offset: int, because: str) -> None:
         drop_snapshots(state.disk, state.directory, before=offset, after=state.end_offset)
 
 
-def retain(state: LogState, now_ms: int) -> None:
-    """Delete whole segments, oldest first, as retention_bytes and retention_ms say."""
+def retain(state: LogState, now_ms: int, most: int | None = None) -> None:
+    """Delete whole segments, oldest first, as retention_bytes and retention_ms say; so many at
+    most, if that is given."""
     excess = 0
     if state.config.retention_bytes is not None:
         excess = sum(s.size for s in state.segments) - state.config.retention_bytes
     oldest = now_ms - (state.config.retention_ms or 0)
     start = state.log_start
-    for segment in state.segments[:-1]:
+    for segment in state.segments[:-1][:most]:
         expired = state.config.retention_ms is not None and 0 <= segment.max_timestamp < oldest
         if segment.size > excess and not expired:
             break

@@ -322,6 +322,7 @@ class Broker:
             self.config.offsets_compact_after,
             self.config.offsets_batch_bytes,
         )
+        self.groups.begin(found, self.image.topics)
         return found
 
     # Its life.

@@ -132,6 +132,15 @@ class Session:
         """No more."""
         self._woken.pop(wake, None)
 
+    def begins_later(self, wanted: Sequence[Wanted], found: Sequence[Found]) -> bool:
+        """Whether a follower has to be told that a partition begins later: somebody waits until
+        the records are deleted everywhere."""
+        return self.follower >= 0 and any(
+            self._said[key].log_start < here.log_start
+            for key, here in zip(((one.topic, one.number) for one in wanted), found, strict=True)
+            if key in self._said
+        )
+
     def news(
         self, wanted: Sequence[Wanted], found: Sequence[Found]
     ) -> tuple[list[Wanted], list[Found]]:

@@ -29,8 +29,10 @@ from phase1_file_queue.producer_state import AppendResult
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.producer_sequences import OutOfOrderSequence, ProducerSequences
 from phase3_raft.metadata.records import BrokerId, PartitionRecord
-from phase3_raft.replication.replicas import Replicas
+from phase3_raft.replication.replicas import UNKNOWN, Replicas
 from phase3_raft.topic_config import TopicConfig
+
+_SEGMENTS = 8  # deleted at once
 
 
 class InvalidTimestamp(LogError):
@@ -287,9 +289,12 @@ class Partition:
 
     # Followers.
 
-    def fetched(self, follower: BrokerId, offset: int) -> None:
-        """A follower asks for what is from `offset` on."""
+    def fetched(self, follower: BrokerId, offset: int, begin: int = UNKNOWN) -> None:
+        """A follower whose log begins at `begin` asks for what is from `offset` on."""
         end = self.log.end_offset
+        if self.replicas.begins(follower, begin):
+            for watcher in list(self._watchers):
+                watcher()
         self.replicas.fetched(follower, offset, end=end, now_ms=self._now_ms())
         self._advanced()
         if follower not in self.record.isr and offset >= self.high_watermark:
@@ -302,9 +307,14 @@ class Partition:
     def append_as_follower(self, batches: bytes) -> None:
         """Append what the leader sent; its last batch may be cut (KIP-74), and comes again.
 
-        Raises LogError, CorruptBatch, DiskError.
+        Its first one may begin before our log does: who deletes records may do so within a batch,
+        and it comes whole. Raises LogError, CorruptBatch, DiskError.
         """
-        whole = sum(header.size for _, header in iter_headers(batches))
+        headers = [header for _, header in iter_headers(batches)]
+        whole = sum(header.size for header in headers)
+        start, end = self.log.bounds
+        if headers and start == end and headers[0].base_offset < start < headers[0].next_offset:
+            self.reset_to(headers[0].base_offset)
         result = self.log.append_as_follower(batches[:whole])
         self._unflushed += result.last_offset - result.first_offset + 1
 
@@ -373,12 +383,13 @@ class Partition:
         self.log.advance_start(max(offset, self.log.log_start))
         self._tell_all()
 
-    def apply_retention(self) -> None:
-        """Delete the segments that are too old, or too much. Raises LogError, DiskError."""
-        start = self.log.log_start
-        self.log.apply_retention()
-        if self.log.log_start != start:
+    def apply_retention(self) -> bool:
+        """Delete segments that are too old, or too much: a few at once, since each takes its time;
+        whether there may be more. Raises LogError, DiskError."""
+        gone = self.log.apply_retention(most=_SEGMENTS)
+        if gone:
             self._tell_all()
+        return len(gone) == _SEGMENTS
 
     # Its life.
 

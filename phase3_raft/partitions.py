@@ -278,11 +278,15 @@ class Partitions:
             path = partition_path(self._data_dir, *key)
             partition = self.replica(record) if self._disk.exists(path) else None
             if isinstance(partition, Partition):
-                try:
-                    partition.apply_retention()
-                except (LogError, DiskError) as error:
-                    self._trouble(f"retention of {key[0]}-{key[1]}: {error}")
+                await self._retain(partition)
             await asyncio.sleep(0)  # others have their turn
+
+    async def _retain(self, partition: Partition) -> None:
+        try:
+            while partition.leads and not partition.deleted and partition.apply_retention():
+                await asyncio.sleep(0)
+        except (LogError, DiskError) as error:
+            self._trouble(f"retention of {partition.name}: {error}")
 
     def close(self) -> None:
         """Close every log, and remove what is to go."""

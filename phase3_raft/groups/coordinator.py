@@ -18,7 +18,7 @@ Source: Kafka's `GroupCoordinator`, `GroupMetadataManager`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 
 from craft2.clock import Clock
 from craft2.disk import DiskError
@@ -53,6 +53,7 @@ from phase2_groups.offset_records import (
 from phase3_raft.groups.offsets import OffsetsPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
+_AGAIN_S = 0.5  # before what could not be forgotten is tried again
 Asking = Join | Sync | Heartbeat | Commit | Leave
 
 
@@ -279,16 +280,31 @@ class Coordinator:
         """Forget, soon, what groups have committed for a topic that is no more."""
         for number in range(self._partitions()):
             offsets = self._offsets_of(number)
-            if isinstance(offsets, ErrorCode):
-                continue
-            keys = [
-                offset_key(group, *partition)
-                for group, committed in offsets.table.offsets.items()
-                for partition in committed
-                if partition[0] == topic
-            ]
-            if keys:
-                self._tasks.spawn(offsets.append([(key, None) for key in keys]))
+            if not isinstance(offsets, ErrorCode):
+                self._forget_topics(offsets, lambda name: name == topic)
+
+    def begin(self, offsets: OffsetsPartition, topics: Container[str]) -> None:
+        """This broker coordinates the groups of a partition from now on. Those commits go, soon,
+        that are of none of the `topics` there are: who was coordinator had no time for it."""
+        self._forget_topics(offsets, lambda name: name not in topics)
+
+    def _forget_topics(self, offsets: OffsetsPartition, gone: Callable[[str], bool]) -> None:
+        committed = offsets.of_topics(gone)
+        if committed:
+            self._tasks.spawn(self._forget_commits(offsets, committed))
+
+    async def _forget_commits(
+        self, offsets: OffsetsPartition, committed: dict[bytes, bytes]
+    ) -> None:
+        """Tried until it is done: a topic that is made anew must not begin where groups were in the
+        old one. What was committed since, for the new one, stays."""
+        while offsets.leads and committed:
+            try:
+                await offsets.append([(key, None) for key in committed])
+                return
+            except (LogError, DiskError):
+                await asyncio.sleep(_AGAIN_S)
+            committed = offsets.unchanged(committed)
 
     async def _forget(self, group: _Group, keys: Sequence[bytes], *, last: bool) -> ErrorCode:
         try:

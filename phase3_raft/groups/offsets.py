@@ -9,12 +9,13 @@ Source: Kafka's `GroupMetadataManager`; the records are those of phase 2 (`offse
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from craft2.clock import Clock
 from craft2.disk import DiskError
 from craft2.record_batch import encode_values
 from phase1_file_queue.log_config import LogError
+from phase2_groups.offset_records import offset_key
 from phase2_groups.offsets_table import OffsetsTable
 from phase3_raft.partition import Partition
 
@@ -54,6 +55,25 @@ class OffsetsPartition:
         """Whether this broker leads the partition still, without a break."""
         record = self._partition.record
         return self._partition.leads and record.leader_epoch == self._epoch
+
+    def of_topics(self, gone: Callable[[str], bool]) -> dict[bytes, bytes]:
+        """What is committed for such topics: the records' keys and values."""
+        keys = [
+            offset_key(group, *partition)
+            for group, committed in self.table.offsets.items()
+            for partition in committed
+            if gone(partition[0])
+        ]
+        return {key: self.table.latest[key] for key in keys}
+
+    def unchanged(self, records: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+        """Those that are still the latest of their key, with nothing later on its way."""
+        latest, written = self.table.latest, self._written
+        return {
+            key: value
+            for key, value in records.items()
+            if latest.get(key) == value == written.get(key, value)
+        }
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Write records, wait until they are as safe as the topic's settings say, take them in.
@@ -120,7 +140,7 @@ class OffsetsPartition:
             await self._made_safe()
             self._partition.log.flush()
             self._partition.advance_start(first)
-        except (LogError, DiskError):
-            pass
+        except (LogError, DiskError) as error:
+            self._partition.trouble(f"{self._partition.name} was not compacted: {error}")
         finally:
             self._compacts = False

@@ -49,6 +49,7 @@ class Wanted(NamedTuple):
     leader_epoch: int
     follower: int = -1  # the broker that asks, to copy; -1: a consumer does
     last_epoch: int = -1  # of the record before `offset`, if a follower says it
+    log_start: int = -1  # where its own log begins, if a follower says it
 
 
 def handle(broker: Broker, request: FetchRequest, asked: Asked) -> list[Piece] | Promise[Body]:
@@ -103,6 +104,7 @@ def _wanted(broker: Broker, request: FetchRequest, one: FetchPartition) -> Wante
         one.leader_epoch,
         request.replica_id,
         one.last_epoch,
+        one.log_start,
     )
 
 
@@ -123,7 +125,8 @@ class _WaitingForNews:
         wanted = self._session.due()
         found = look(wanted, self._request.max_bytes)
         enough = enough or self._request.max_wait_ms <= 0 or not len(self._session)
-        if not enough and not (found and is_enough(found, self._request.min_bytes)):
+        enough = enough or bool(found and is_enough(found, self._request.min_bytes))
+        if not (enough or self._session.begins_later(wanted, found)):
             return None
         told, news = self._session.news(wanted, found)
         keys = [(one.topic, one.number) for one in told]
@@ -251,7 +254,7 @@ def read(one: Wanted, limit: int) -> Found:
         if one.follower < 0:
             end = watermark
         else:
-            partition.fetched(one.follower, one.offset)
+            partition.fetched(one.follower, one.offset, one.log_start)
             watermark = partition.high_watermark
         if limit <= 0 or one.offset >= end:
             return Found(ErrorCode.NONE, watermark, start)

@@ -38,10 +38,12 @@ UNKNOWN = -1
 
 @dataclass(slots=True)
 class Follower:
-    """end: it has everything before this offset; -1: not heard of. caught_up_ms: when it last had
-    all that there was. asked_ms, asked_end: its last fetch, and where the log ended then."""
+    """end: it has everything before this offset; -1: not heard of. begin: where its own log does.
+    caught_up_ms: when it last had all that there was. asked_ms, asked_end: its last fetch, and
+    where the log ended then."""
 
     end: int = UNKNOWN
+    begin: int = UNKNOWN
     caught_up_ms: int = 0
     asked_ms: int = 0
     asked_end: int = 0
@@ -100,6 +102,14 @@ class Replicas:
             follower.caught_up_ms = max(follower.caught_up_ms, follower.asked_ms)
         follower.end, follower.asked_ms, follower.asked_end = offset, now_ms, end
 
+    def begins(self, who: BrokerId, offset: int) -> bool:
+        """A follower says where its log begins; whether that is news."""
+        follower = self.followers.get(who)
+        if follower is None or follower.begin == offset:
+            return False
+        follower.begin = offset
+        return True
+
     def had_all(self, who: BrokerId, at_ms: int) -> None:
         """A follower of which we know that, until a moment ago, it had all that there was, has last
         asked at this time."""
@@ -132,6 +142,12 @@ class Replicas:
         return self._high_watermark
         # END SOLUTION
 
+    def low_watermark(self, begin: int, live: Collection[BrokerId]) -> int:
+        """What is before it is deleted on all replicas that are `live`; `begin` is where our own
+        log does. The others will hear of it from their leader before they can lead."""
+        begins = [one.begin for who, one in self.followers.items() if who in live]
+        return min([begin, *begins])
+
     def learn_high_watermark(self, offset: int, end: int) -> None:
         """A leader has told us its high watermark; `end` is where our own log ends."""
         self._high_watermark = max(self._high_watermark, min(offset, end))
@@ -141,12 +157,19 @@ class Replicas:
         self._high_watermark = min(self._high_watermark, end)
 
     def wanted_isr(
-        self, end: int, now_ms: int, fenced: Collection[BrokerId] = (), *, writes: bool = True
+        self,
+        end: int,
+        now_ms: int,
+        fenced: Collection[BrokerId] = (),
+        *,
+        begin: int = UNKNOWN,
+        writes: bool = True,
     ) -> tuple[BrokerId, ...] | None:
         """The ISR as it should be; None: it is so, or the controller is being asked.
 
-        fenced: brokers that the controller would not take in. writes: whether this leader can; if
-        not, one of the others is to lead, if there is one in sync.
+        fenced: brokers that the controller would not take in. begin: where our log does: whoever
+        begins earlier has what was deleted, and is not taken in yet. writes: whether this leader
+        can; if not, one of the others is to lead, if there is one in sync.
         """
         if self._asking or self.me not in self.isr:
             return None
@@ -158,7 +181,8 @@ class Replicas:
                 if not slow or follower.end >= end:
                     wanted.append(who)
             elif who not in fenced and follower.end >= max(watermark, self.begin):
-                wanted.append(who)
+                if follower.begin >= begin:
+                    wanted.append(who)
         if not writes and (others := [who for who in wanted if who in self.isr and who != self.me]):
             return tuple(sorted(others))
         if set(wanted) == set(self.isr) and not self.proposed:

@@ -239,8 +239,8 @@ class Replication:
         wanted: dict[TopicPartition, tuple[Partition, tuple[BrokerId, ...]]] = {}
         for key, partition in self._partitions.all():
             if partition.leads:
-                end, writes = partition.log.end_offset, partition.writes
-                isr = partition.replicas.wanted_isr(end, now_ms, fenced, writes=writes)
+                (begin, end), writes = partition.log.bounds, partition.writes
+                isr = partition.replicas.wanted_isr(end, now_ms, fenced, begin=begin, writes=writes)
                 if isr is not None:
                     wanted[key] = partition, isr
         if not wanted:

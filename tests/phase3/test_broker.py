@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import doctest
 import struct
+from itertools import pairwise
 
 import pytest
 from brokers import make_topic
@@ -312,6 +313,27 @@ def test_old_segments_are_deleted_and_a_partition_nobody_uses_is_left_closed(bro
     assert log.log_start > 0
     assert log.size < 4_000
     assert ("t", 1) not in dict(broker.partitions.all())
+
+
+def test_others_have_their_turn_while_many_segments_are_deleted(broker):
+    """Two thousand of them took seconds, and a broker that says nothing for so long is fenced."""
+    make_topic(broker, "t", 1, {"segment.bytes": "100", "retention.bytes": "200"})
+    for _ in range(50):
+        broker.partition("t", 0).append(values(5))
+    log, left = broker.partition("t", 0).log, [50]
+
+    async def others(ending):
+        while not ending.done():
+            left.append(len(log.segment_bases))
+            await asyncio.sleep(0)
+
+    async def both():
+        retention = asyncio.ensure_future(broker.partitions.apply_retention())
+        await asyncio.gather(retention, others(retention))
+
+    broker.runner.run(both())
+    assert len(log.segment_bases) < 4
+    assert max(before - after for before, after in pairwise(left)) <= 8
 
 
 def test_a_group_that_was_only_asked_for_is_not_kept(broker):

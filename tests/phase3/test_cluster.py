@@ -11,6 +11,7 @@ import subprocess
 import sys
 from uuid import UUID
 
+import msgspec
 import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -22,9 +23,11 @@ from craft2.net import Address, RealNet
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.client.broker_connection import BrokerConnection
+from phase3_raft.groups.coordinator import OFFSETS_TOPIC, partition_of
 from phase3_raft.local_cluster import LocalCluster
 from phase3_raft.metadata.quorum import QuorumConfig
 from phase3_raft.raft.messages import RaftError
+from phase3_raft.replication import fetcher
 
 SOON = 30.0
 
@@ -64,6 +67,147 @@ async def test_a_follower_that_is_gone_leaves_the_isr_and_too_few_are_told(tmp_p
         assert await cluster.produce("t", "b") == ErrorCode.NOT_ENOUGH_REPLICAS
         assert await cluster.produce("t", "c", acks=1) == ErrorCode.NONE
         assert cluster.logs("t")[leader] == ["a", "c"]
+
+
+async def delete_before(cluster, topic, offset, timeout_ms=20_000):
+    """The error, and where all replicas begin by then."""
+    wanted = {"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}
+    fields = {"topics": [wanted], "timeout": timeout_ms}
+    reply = await cluster.ask(cluster.leader(topic), "delete_records", 2, fields)
+    [one] = reply.topics[0].partitions
+    return ErrorCode(one.error_code), one.low_watermark
+
+
+def replica(cluster, number, topic):
+    return dict(cluster.all[number].partitions.all())[topic, 0]
+
+
+def begins(cluster, topic):
+    return {n: replica(cluster, n, topic).log.log_start for n in cluster.all}
+
+
+@running
+async def test_records_are_deleted_when_they_are_on_every_replica(tmp_path, monkeypatch):
+    """Or the next leader would have them again. A follower waits for nothing but to be told."""
+    monkeypatch.setattr(fetcher, "WAIT_MS", 60_000)
+    async with brokers(tmp_path) as cluster:
+        await cluster.make_topic("t")
+        await cluster.produce("t", "a")
+        await cluster.produce("t", "b")
+        assert await delete_before(cluster, "t", 1) == (ErrorCode.NONE, 1)
+        assert begins(cluster, "t") == {1: 1, 2: 1, 3: 1}
+        assert await delete_before(cluster, "t", -1) == (ErrorCode.NONE, 2)
+        assert await delete_before(cluster, "t", 0) == (ErrorCode.NONE, 2)
+
+
+@running
+async def test_a_replica_that_deletes_nothing_is_waited_for_until_its_broker_is_dead(tmp_path):
+    async with brokers(tmp_path, session_ms=500) as cluster:
+        await cluster.make_topic("t")
+        await cluster.produce("t", "a")
+        leader = cluster.leader("t")
+        slow = next(n for n in (2, 3, 1) if n not in (leader, cluster.all[1].controller_id))
+        partition = replica(cluster, slow, "t")
+        partition.follow_to = lambda high_watermark, log_start: None
+        asked = await delete_before(cluster, "t", 1, timeout_ms=50)
+        assert asked == (ErrorCode.REQUEST_TIMED_OUT, 0)
+        assert begins(cluster, "t")[leader] == 1  # it is on its way: nothing brings it back here
+        waiting = asyncio.ensure_future(delete_before(cluster, "t", 1))
+        await cluster.all.pop(slow).close()
+        assert await waiting == (ErrorCode.NONE, 1)
+
+
+@running
+async def test_who_waits_for_a_deletion_hears_when_another_broker_leads(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        await cluster.make_topic("t")
+        await cluster.produce("t", "a")
+        leader = cluster.leader("t")
+        for n in cluster.all:
+            replica(cluster, n, "t").follow_to = lambda high_watermark, log_start: None
+        waiting = asyncio.ensure_future(delete_before(cluster, "t", 1))
+        partition = replica(cluster, leader, "t")
+        await until(lambda: partition.log.log_start == 1)
+        other = next(n for n in (1, 2, 3) if n != leader)
+        record = partition.record
+        epoch = record.leader_epoch + 1
+        partition.become(msgspec.structs.replace(record, leader=other, leader_epoch=epoch))
+        assert await waiting == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+GROUP = "g"
+
+
+async def with_commits(cluster, **config):
+    """The topics t and u, and a group's commit for each."""
+    await cluster.make_topic(OFFSETS_TOPIC, 2, **config)
+    one = {"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}
+    topics = [{"name": name, "partitions": [one]} for name in "tu"]
+    member = {"group_id": GROUP, "generation_id_or_member_epoch": -1, "member_id": ""}
+    for name in "tu":
+        await cluster.make_topic(name)
+    while await committed(cluster) != ["t", "u"]:
+        fields = {**member, "topics": topics}
+        await cluster.ask(coordinator_of(cluster), "offset_commit", 8, fields)
+
+
+def coordinator_of(cluster):
+    return cluster.leader(OFFSETS_TOPIC, partition_of(GROUP, 2))
+
+
+async def committed(cluster):
+    """The topics for which the group's coordinator knows a commit."""
+    found = await cluster.all[coordinator_of(cluster)].groups.committed(GROUP)
+    return sorted(topic for topic, _ in found) if isinstance(found, dict) else None
+
+
+async def delete_topic(cluster, topic):
+    asked = cluster.all[next(iter(cluster.all))].controller_id
+    fields = {"topic_names": [topic], "timeout": 5_000}
+    reply = await cluster.ask(asked, "delete_topics", 4, fields)
+    assert reply.responses[0].error_code == 0
+    await until(lambda: all(topic not in one.image.topics for one in cluster.all.values()))
+
+
+def spare(cluster):
+    """A broker that neither coordinates nor controls."""
+    controller = cluster.all[1].controller_id
+    return next(n for n in cluster.all if n not in (coordinator_of(cluster), controller))
+
+
+@running
+async def test_commits_for_a_topic_that_is_gone_go_when_enough_replicas_are_in_sync(tmp_path):
+    """A topic of that name that is made anew must not begin where groups were in the old one."""
+    async with brokers(tmp_path, session_ms=500) as cluster:
+        await with_commits(cluster, min_insync_replicas="3")
+        gone = spare(cluster)
+        closed = cluster.all.pop(gone)
+        await closed.close()
+        image = next(iter(cluster.all.values())).image
+        await until(lambda: len(image.partition(OFFSETS_TOPIC, partition_of(GROUP, 2)).isr) == 2)
+        await delete_topic(cluster, "t")
+        assert await committed(cluster) == ["t", "u"]
+        cluster.all[gone] = closed
+        await cluster.again(gone)
+        async with asyncio.timeout(SOON):
+            while await committed(cluster) != ["u"]:
+                await asyncio.sleep(0.01)
+        assert not [line for line in cluster.said if "task" in line]
+
+
+@running
+async def test_who_coordinates_next_forgets_what_the_last_one_had_no_time_for(tmp_path):
+    async with brokers(tmp_path, session_ms=500) as cluster:
+        await with_commits(cluster)
+        last = coordinator_of(cluster)
+        cluster.all[last].groups.forget_topic = lambda name: None
+        await delete_topic(cluster, "t")
+        assert await committed(cluster) == ["t", "u"]
+        await cluster.all.pop(last).close()
+        await until(lambda: coordinator_of(cluster) != last)
+        async with asyncio.timeout(SOON):
+            while await committed(cluster) != ["u"]:
+                await asyncio.sleep(0.01)
 
 
 @running

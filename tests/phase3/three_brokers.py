@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import wraps
 
 from craft2.net import Address, RealNet, free_ports
 from craft2.record_batch import encode_values
@@ -120,8 +121,8 @@ async def brokers(root, **settings):
 def running(test):
     """Run an asynchronous test."""
 
-    def run(tmp_path):
-        asyncio.run(test(tmp_path))
+    @wraps(test)  # also what pytest gives it: a folder, and more
+    def run(*args, **given):
+        asyncio.run(test(*args, **given))
 
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
     return run

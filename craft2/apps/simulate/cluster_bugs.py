@@ -174,6 +174,10 @@ def _appends_unsynced(self, batches):
     self._unflushed = 0
 
 
+def _deletes_alone(self, begin, live):
+    return begin
+
+
 # Groups and producers.
 
 
@@ -296,6 +300,10 @@ BUGS: dict[str, Bug] = {
     "follower-unsynced": Bug(
         "a follower does not sync what it has, though the topic's settings say so",
         ((Partition, "append_as_follower", _appends_unsynced),),
+    ),
+    "deletes-alone": Bug(
+        "records are said to be deleted when the leader has deleted them (ours)",
+        ((Replicas, "low_watermark", _deletes_alone),),
     ),
     "resigned-writes-on": Bug(
         "a group whose coordinator is elsewhere by now stores on, in the new leader's epoch (ours)",

@@ -217,7 +217,9 @@ class _Reader:
     def __init__(self, world: World, name: str, machine: Machine, group: str = "") -> None:
         # A commit that was given up may come after a later one: so groups do not give up.
         given_up = 0.0 if group else GIVEN_UP
-        self.client = Client(machine, world.chance, given_up=given_up)
+        self.client = Client(
+            machine, world.chance, given_up=given_up, expected=[ErrorCode.OFFSET_OUT_OF_RANGE]
+        )
         self.positions = [0] * PARTITIONS
         self._world, self._name, self._group = world, name, group
         self._latest = [0] * PARTITIONS
@@ -232,7 +234,11 @@ class _Reader:
         reply = await self.client.ask_leader(part, "fetch", 11, fields)
         if reply is None:
             return None
-        data = reply.responses[0].partitions[0].records
+        found = reply.responses[0].partitions[0]
+        if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._pass_over(part, found.log_start_offset)
+            return None
+        data = found.records
         records = [one for one in decode_all(data) if one.offset >= offset] if data else []
         if not records:
             return False
@@ -246,6 +252,25 @@ class _Reader:
             world.rules.is_told(self._name, (TOPIC, part), message.offset, str(message.value))
         self.positions[part] = records[-1].offset + 1
         return True
+
+    def _pass_over(self, part: int, start: int) -> None:
+        """A broker says that there is nothing before `start`: that is so if it was deleted."""
+        offset = self.positions[part]
+        if not offset < start <= self._world.rules.deleting.get((TOPIC, part), 0):
+            what = f"{self._name} asks {TOPIC}-{part} for {offset}, and it begins at {start}"
+            raise Broken("no error", what)
+        self.begin_again(part, start)
+
+    async def delete(self, part: int) -> None:
+        """Have deleted what it has read, up to somewhere."""
+        offset = self._world.chance.randrange(self.positions[part] + 1)
+        rules, key = self._world.rules, (TOPIC, part)
+        rules.is_deleting(key, offset)
+        fields = requests.delete_records(TOPIC, part, offset)
+        reply = await self.client.ask_leader(part, "delete_records", 2, fields)
+        if reply is not None and not requests.error_in(reply):
+            self._world.says(self._name, f"is told that {TOPIC}-{part} begins at {offset}")
+            rules.is_deleted(key, offset)
 
     def has_news(self, part: int) -> bool:
         """Whether there is a leader that has not been asked for the end yet."""
@@ -274,14 +299,17 @@ class _Reader:
 
 
 async def read(world: World, name: str, machine: Machine) -> None:
-    """All that is readable, as soon as it is; and at the end all of it once more."""
+    """All that is readable, as soon as it is, and now and then what it has read is deleted; at the
+    end all that is left once more."""
     reader, chance = _Reader(world, name, machine), world.chance
     await reader.client.make_topic()
     while world.timeline.now_ms < world.read_until_ms:
         part = chance.randrange(PARTITIONS)
         if chance.random() < 0.2:
             reader.client.forget(part)
-        if chance.random() < 0.1 or reader.has_news(part):
+        if chance.random() < 0.05:
+            await reader.delete(part)
+        elif chance.random() < 0.1 or reader.has_news(part):
             await reader.ask_for_end(part)
         else:
             await reader.poll(part, chance.choice((0, 100)))

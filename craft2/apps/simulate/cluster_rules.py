@@ -12,6 +12,8 @@ which breaks it is the last one. What clients are told counts as seen.
     watermarks are within   the log: nobody vouches for what it has not got
     in sync has everything  whoever is in the ISR has all that was acknowledged with acks=all, so
                             nothing is lost while one of them survives
+    deleted stays deleted   whoever is in the ISR begins where DeleteRecords was told to have it
+                            begin, so what was deleted does not come back with the next leader
 
 The watermarks are looked at where the brokers keep them: to ask a replica for its own would move
 it.
@@ -38,12 +40,15 @@ class ClusterRules:
     """See the module. say: told who does what, of what a reader of the story wants to know.
 
     newest: each partition as the latest metadata have it that any broker knew.
-    acknowledged: for each, the end of what producers were told.
+    acknowledged: for each, the end of what producers were told. deleting: up to where somebody has
+    asked for its records to be deleted.
     """
 
     def __init__(self, say: Say) -> None:
         self.newest: dict[TopicPartition, PartitionRecord] = {}
         self.acknowledged: dict[TopicPartition, int] = {}
+        self.deleting: dict[TopicPartition, int] = {}
+        self._deleted: dict[TopicPartition, int] = {}
         self.elections = 0
         self._say = say
         self._leaders: dict[tuple[TopicPartition, int], int] = {}  # (which, epoch) -> who
@@ -123,8 +128,9 @@ class ClusterRules:
         self._in_sync(key)
 
     def _in_sync(self, key: TopicPartition) -> None:
-        """Those in the ISR that run have what was acknowledged."""
+        """Those in the ISR that run have what was acknowledged, and not what was deleted."""
         record, needed = self.newest.get(key), self.acknowledged.get(key, 0)
+        deleted = self._deleted.get(key, 0)
         for number in record.isr if record is not None else ():
             broker = self._live.get(number)
             partition = broker.partitions._open.get(key) if broker is not None else None
@@ -132,6 +138,10 @@ class ClusterRules:
                 what = f"broker {number} is in the ISR of {_name(key)} and has it up to "
                 what += f"{partition.log.end_offset}; up to {needed} it is acknowledged"
                 raise Broken("in sync has everything", what)
+            if partition is not None and partition.log.log_start < deleted:
+                what = f"broker {number} is in the ISR of {_name(key)}, which begins at "
+                what += f"{partition.log.log_start} there; up to {deleted} it is deleted"
+                raise Broken("deleted stays deleted", what)
 
     def _agree(self, who: str, key: TopicPartition, offset: int, content: _Content) -> None:
         known = self._content.setdefault((key, offset), content)
@@ -158,6 +168,16 @@ class ClusterRules:
         """A producer is told that what is before this offset stays, if it wrote that."""
         if end > self.acknowledged.get(key, 0):
             self.acknowledged[key] = end
+            self._in_sync(key)
+
+    def is_deleting(self, key: TopicPartition, start: int) -> None:
+        """Somebody asks for what is before this offset to be deleted."""
+        self.deleting[key] = max(start, self.deleting.get(key, 0))
+
+    def is_deleted(self, key: TopicPartition, start: int) -> None:
+        """He is told that it is."""
+        if start > self._deleted.get(key, 0):
+            self._deleted[key] = start
             self._in_sync(key)
 
 

@@ -56,6 +56,12 @@ def delete_topics(names: list[str]) -> Fields:
     return {"topic_names": names, "timeout": 1_000}
 
 
+def delete_records(topic: str, partition: int, offset: int) -> Fields:
+    """DeleteRecords, version 2: the partition begins at this offset then."""
+    one = {"partition_index": partition, "offset": offset}
+    return {"topics": [{"name": topic, "partitions": [one]}], "timeout": 500}
+
+
 def metadata(topic: str) -> Fields:
     """Metadata, version 8."""
     return {
