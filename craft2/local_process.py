@@ -7,6 +7,7 @@ its standard input does (`--with-stdin`): not even a `kill -9` of its starter le
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import IO
 from craft2.errors import Craft2Error
 
 READY_S = 40.0  # a cell that waits for it ends before its own limit
+_TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ", re.MULTILINE)
 
 
 class NotStarted(Craft2Error):
@@ -117,6 +119,7 @@ class LocalProcess:
 
 
 def complaints(errors: IO[str], begin: int = 0) -> str:
-    """What is in the file so far. begin: where it had ended before."""
+    """What is in the file so far, without the times of the lines. begin: where it had ended
+    before."""
     errors.seek(begin)
-    return errors.read().strip()
+    return _TIME.sub("", errors.read()).strip()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -161,11 +161,17 @@ def main() -> None:
     try:
         app()
     except Craft2Error as error:
-        typer.echo(f"craft2: {error}", err=True)
-        sys.exit(1)
+        _end_with(f"craft2: {error}")
     except OSError as error:  # a folder that is a file, a place that cannot be written
-        typer.echo(f"craft2: {error}. Fix: give another path, or mend this one", err=True)
-        sys.exit(1)
+        _end_with(f"craft2: {error}. Fix: give another path, or mend this one")
+
+
+def _end_with(words: str) -> NoReturn:
+    """Status 1. A broker's last words are dated: they are a line of its log."""
+    from craft2.apps.broker_log import dated
+
+    typer.echo(dated(words) if sys.argv[1:2] == ["broker"] else words, err=True)
+    sys.exit(1)
 
 
 if __name__ == "__main__":
