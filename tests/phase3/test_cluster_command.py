@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from craft2.apps.broker_process import read_pid_file
 from craft2.apps.cli_cluster import shown
 from craft2.apps.cluster_admin import PartitionStatus, read_status
 from craft2.local_process import NotStarted
@@ -139,11 +140,49 @@ def test_a_broker_that_was_killed_is_started_again_where_it_was(tmp_path):
         while "no controller" not in craft2("status", *at)[1]:
             assert up.process.poll() is None, "broker 3 hears of it within an election's time"
         status, told = craft2("up", *at)
-        assert (status, "broker 3 of" in told, "stop-broker 3" in told) == (1, True, True)
+        assert (status, "broker 3 runs already" in told, "stop-broker 3" in told) == (1, True, True)
         os.kill(up.brokers[3][1], signal.SIGKILL)
         assert [up.line()[-7:], up.line()[-7:]] == ["SIGKILL", "SIGKILL"]
-        assert up.line().startswith("no broker is left")
+        assert up.line().startswith("none of these brokers is left")
         assert up.process.wait(SOON_S) == 1
+
+
+def test_brokers_that_were_started_elsewhere_are_named_when_up_ends_and_when_it_begins(tmp_path):
+    at = ("--data-dir", tmp_path)
+    one = ("--brokers", 1, "--replicas", 1, "--base-port", 0)
+    add = ("add-broker", *at)
+    with going_on("up", *at, *one) as up, going_on(*add) as second, going_on(*add) as third:
+        assert up.end() == 0
+        stop = [f"craft2 cluster stop-broker {n} --data-dir {tmp_path}" for n in (2, 3)]
+        assert up.process.stdout.read().splitlines() == [
+            f"broker 2 still runs, since this did not start it; to end it: {stop[0]}",
+            f"broker 3 still runs, since this did not start it; to end it: {stop[1]}",
+        ]
+        status, told = craft2("up", *at)
+        assert status == 1
+        assert told == (
+            f"craft2: the brokers 2, 3 run already in {str(tmp_path)!r}. Fix: end each with "
+            f"Ctrl-C where it was started, or: {stop[0]}; {stop[1]}\n"
+        )
+        for number, process in ((2, second.process), (3, third.process)):
+            assert craft2("stop-broker", number, *at)[0] == 0
+            assert process.wait(SOON_S) == 0
+    with going_on("up", *at) as up:
+        assert sorted(up.brokers) == [1, 2, 3]
+
+
+def test_up_does_not_begin_while_a_broker_of_its_folder_waits_for_the_others(tmp_path):
+    with going_on("up", "--data-dir", tmp_path, "--base-port", 0) as up:
+        up.end()
+    command = [sys.executable, "-P", "-m", "craft2.apps.cli", "cluster", "start-broker", "1"]
+    with subprocess.Popen([*command, "--data-dir", tmp_path], stderr=subprocess.PIPE) as process:
+        assert b" begins" in process.stderr.readline()
+        while (runs := read_pid_file(str(tmp_path / "broker-1"))) is None:
+            assert process.poll() is None
+        status, told = craft2("up", "--data-dir", tmp_path)
+        process.terminate()
+    assert runs[1] == ""
+    assert (status, "broker 1 runs already in" in told) == (1, True)
 
 
 def test_why_a_broker_has_ended_is_said_though_its_disk_is_full(tmp_path):
