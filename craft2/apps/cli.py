@@ -78,7 +78,10 @@ def grade(
     json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="print CSV, for a class")] = False,
 ) -> None:
-    """Run the checks of exercises and report: passed, failed, not started."""
+    """Run the checks of exercises and report: passed, failed, not started.
+
+    Exit status 1 unless all of them pass; predictions do not count.
+    """
     from craft2.course import grade as grading
 
     only = [word for word in what or () if re.fullmatch(r"\d+(\.\d+)?", word)]
@@ -90,6 +93,7 @@ def grade(
         typer.echo(grading.as_csv(rows), nl=False)
     else:
         grading.print_table(rows)
+    raise typer.Exit(not grading.all_pass(rows))
 
 
 @app.command()
