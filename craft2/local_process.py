@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -40,7 +41,7 @@ class LocalProcess:
 
         Raises NotStarted.
         """
-        self._verb, self._errors = arguments[0], errors
+        self._words, self._errors = arguments, errors
         self._begins = errors.seek(0, os.SEEK_END)
         self._last_words = ""
         self._process = subprocess.Popen(
@@ -74,8 +75,9 @@ class LocalProcess:
     def _not_started(self, problem: str) -> NotStarted:
         """What it has said is the reason, and mostly has the fix in it."""
         said = self.said().removeprefix("craft2: ")
-        words = f"craft2 {self._verb} {problem}: {said or 'it has said nothing'}"
-        return NotStarted(words, "" if ". Fix: " in said else "start it by itself, and see")
+        words = f"craft2 {self._words[0]} {problem}: {said or 'it has said nothing'}"
+        by_hand = f"start it by itself, and see: craft2 {shlex.join(self._words)}"
+        return NotStarted(words, "" if ". Fix: " in said else by_hand)
 
     @property
     def pid(self) -> int:

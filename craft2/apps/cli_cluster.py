@@ -140,8 +140,9 @@ def status(
     console = Console()
     parts, lines = shown(found.partitions, topic)
     if topic is not None and not parts:
-        names = ", ".join(sorted({one.topic for one in found.partitions})) or "none"
-        raise AdminError(f"there is no topic {topic!r}", f"there are: {names}")
+        names = ", ".join(sorted({one.topic for one in found.partitions}))
+        fix = f"name one of {names}" if names else "make one: none is there yet"
+        raise AdminError(f"there is no topic {topic!r}", fix)
     brokers = Table("broker", "address", "rack", "leads", "replicas", title=found.cluster)
     for one in found.brokers:
         name = f"{one.id} (controller)" if one.id == found.controller else str(one.id)

@@ -50,5 +50,8 @@ def bootstrap_of(given: str | None, data_dir: Path | None) -> str:
         raise AdminError("which cluster?", "give --bootstrap or --data-dir")
     found = running(data_dir)
     if not found:
-        raise AdminError(f"no broker runs in {str(data_dir)!r}", "start some: craft2 cluster up")
+        raise AdminError(
+            f"no broker runs in {str(data_dir)!r}",
+            f"start some: craft2 cluster up --data-dir {data_dir}",
+        )
     return ",".join(found.values())

@@ -16,12 +16,13 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from craft2.apps import cli_cluster_brokers
 from craft2.apps.broker_process import read_pid_file
 from craft2.apps.cli_cluster import shown
-from craft2.apps.cluster_admin import PartitionStatus, read_status
-from craft2.local_process import NotStarted
+from craft2.apps.cluster_admin import AdminError, PartitionStatus, read_status
+from craft2.local_process import LocalProcess, NotStarted
 from craft2.net import free_ports
-from phase3_raft.cluster_folder import read_options
+from phase3_raft.cluster_folder import keep_options, read_options
 from phase3_raft.local_cluster import LocalCluster
 
 SOON_S = 60
@@ -126,7 +127,7 @@ def test_a_broker_that_was_killed_is_started_again_where_it_was(tmp_path):
         status, told = craft2("start-broker", 2, *at)
         assert (status, f"runs already, as process {pid}" in told) == (1, True)
         status, told = craft2("start-broker", 9, *at)
-        assert (status, "no broker 9" in told, "there are: 1, 2, 3" in told) == (1, True, True)
+        assert (status, "no broker 9" in told, "name one of 1, 2, 3, or" in told) == (1, True, True)
         os.kill(pid, signal.SIGKILL)
         assert up.line() == "broker 2 was ended by SIGKILL"
         produce(up.bootstrap, b"1")
@@ -250,4 +251,33 @@ def test_of_the_brokers_own_topics_a_line_is_shown_and_what_nobody_leads():
 def test_a_topic_that_is_not_there_is_named(tmp_path):
     with LocalCluster(1, Path(tmp_path)) as cluster:
         status, told = craft2("status", "--bootstrap", cluster.bootstrap_servers, "--topic", "nope")
-        assert (status, "there is no topic 'nope'. Fix: there are: none" in told) == (1, True)
+        assert (status, "there is no topic 'nope'. Fix: make one" in told) == (1, True)
+
+
+def test_a_folder_without_brokers_is_told_how_to_get_some(tmp_path):
+    up = f"craft2 cluster up --data-dir {tmp_path}"
+    assert f"Fix: begin a cluster: {up}\n" in craft2("start-broker", 1, "--data-dir", tmp_path)[1]
+    told = craft2("stop-broker", 1, "--data-dir", tmp_path)[1]
+    assert "Fix: correct --data-dir: no broker runs in this one" in told
+    keep_options(*made(tmp_path, 4), ["--broker-id", "4"])
+    told = craft2("stop-broker", 4, "--data-dir", tmp_path, "--remove")[1]
+    assert f"Fix: start one: craft2 cluster start-broker N --data-dir {tmp_path}\n" in told
+
+
+def made(root, number):
+    (root / f"broker-{number}").mkdir()
+    return root, number
+
+
+def test_a_broker_that_does_not_end_is_named_with_what_ends_it(monkeypatch):
+    monkeypatch.setattr(cli_cluster_brokers, "END_S", 0.0)
+    with pytest.raises(AdminError, match=r"Fix: read what it says; at the worst: kill -9 \d+$"):
+        cli_cluster_brokers._wait_for_end(os.getpid(), "broker 1")
+
+
+def test_a_process_that_says_nothing_and_ends_is_named_with_its_command(tmp_path):
+    with open(tmp_path / "errors", "w+") as errors, pytest.raises(NotStarted) as refused:
+        LocalProcess("broker", "--data-dir", "a b", errors=errors, within=("false",))
+    assert str(refused.value).endswith(
+        "it has said nothing. Fix: start it by itself, and see: craft2 broker --data-dir 'a b'"
+    )
