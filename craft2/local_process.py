@@ -7,7 +7,9 @@ its standard input does (`--with-stdin`): not even a `kill -9` of its starter le
 from __future__ import annotations
 
 import os
+import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from typing import IO
 from craft2.errors import Craft2Error
 
 READY_S = 40.0  # a cell that waits for it ends before its own limit
+_TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ", re.MULTILINE)
 
 
 class NotStarted(Craft2Error):
@@ -38,7 +41,7 @@ class LocalProcess:
 
         Raises NotStarted.
         """
-        self._verb, self._errors = arguments[0], errors
+        self._words, self._errors = arguments, errors
         self._begins = errors.seek(0, os.SEEK_END)
         self._last_words = ""
         self._process = subprocess.Popen(
@@ -72,8 +75,9 @@ class LocalProcess:
     def _not_started(self, problem: str) -> NotStarted:
         """What it has said is the reason, and mostly has the fix in it."""
         said = self.said().removeprefix("craft2: ")
-        words = f"craft2 {self._verb} {problem}: {said or 'it has said nothing'}"
-        return NotStarted(words, "" if ". Fix: " in said else "start it by itself, and see")
+        words = f"craft2 {self._words[0]} {problem}: {said or 'it has said nothing'}"
+        by_hand = f"start it by itself, and see: craft2 {shlex.join(self._words)}"
+        return NotStarted(words, "" if ". Fix: " in said else by_hand)
 
     @property
     def pid(self) -> int:
@@ -117,6 +121,7 @@ class LocalProcess:
 
 
 def complaints(errors: IO[str], begin: int = 0) -> str:
-    """What is in the file so far. begin: where it had ended before."""
+    """What is in the file so far, without the times of the lines. begin: where it had ended
+    before."""
     errors.seek(begin)
-    return errors.read().strip()
+    return _TIME.sub("", errors.read()).strip()

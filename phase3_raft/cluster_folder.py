@@ -1,7 +1,7 @@
 """The folder of a cluster on one machine: `broker-1`, `broker-2`, ..., one for each broker.
 
     broker-N/broker.options   how it was started last: the words behind `craft2 broker --data-dir`
-    broker-N/broker.log       what it has said
+    broker-N/broker.log       what it has said, and when
     broker-N/broker.pid       while it runs: its process, and where it listens
 
 Who starts a broker again takes the options from there, so that it is where it was.

@@ -34,6 +34,7 @@ Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]  # (data, position) ->
 Write: TypeAlias = Callable[[bytearray, Any], None]
 
 _NO_UUID = bytes(16)
+_FIX = "see whether the sender speaks this version of the message"
 
 
 class BadMessage(Craft2Error):
@@ -87,7 +88,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, end + 1
         shift += 7
-    raise BadMessage(f"a number of variable length at byte {at} that does not end", "")
+    raise BadMessage(f"a number of variable length at byte {at} that does not end", _FIX)
 
 
 def write_varint(out: bytearray, value: int) -> None:
@@ -118,7 +119,7 @@ def read_count(data: bytes, at: int, *, compact: bool) -> tuple[int, int]:
     if not 0 <= count <= len(data) - at:
         raise BadMessage(
             f"{count} values in a list, before byte {at} of {len(data)}",
-            "see whether the sender speaks this version of the message",
+            _FIX,
         )
     return count, at
 
@@ -144,7 +145,8 @@ def pieces(read_length: Read, write_length: Write) -> tuple[Read, Write, Read, W
         try:
             return None if piece is None else piece.decode(), end
         except UnicodeDecodeError:
-            raise BadMessage(f"a string at byte {at} that is no UTF-8: {piece!r:.80}", "") from None
+            problem = f"a string at byte {at} that is no UTF-8: {piece!r:.80}"
+            raise BadMessage(problem, _FIX) from None
 
     def write_text(out: bytearray, value: str | None) -> None:
         write_piece(out, None if value is None else value.encode())
@@ -174,7 +176,7 @@ def array(read_one: Read, write_one: Write, *, compact: bool) -> tuple[Read, Wri
         for _ in range(count):
             value, at = read_one(data, at)
             if value is None:
-                raise BadMessage(f"a value that is null in a list, before byte {at}", "")
+                raise BadMessage(f"a value that is null in a list, before byte {at}", _FIX)
             values.append(value)
         return tuple(values), at
 
@@ -237,5 +239,5 @@ def _too_short(data: bytes, at: int, wanted: int) -> BadMessage:
     there = max(0, len(data) - at)
     return BadMessage(
         f"{wanted} bytes at byte {at}, but the message ends after {there} more",
-        "see whether the sender speaks this version of the message",
+        _FIX,
     )

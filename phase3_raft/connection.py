@@ -27,6 +27,7 @@ from phase3_raft.codec import BadMessage
 
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
+_FIX = "let only programs that speak Kafka's protocol connect to this port"
 
 
 class Header(NamedTuple):
@@ -116,14 +117,14 @@ def read_header(frame: bytes) -> Header:
     try:
         api_key, version, correlation_id, length = _HEAD.unpack_from(frame)
     except struct.error:
-        raise BadMessage(f"a request of {len(frame)} bytes has no header", "") from None
+        raise BadMessage(f"a request of {len(frame)} bytes has no header", _FIX) from None
     end = _HEAD.size + max(length, 0)
     if end > len(frame) or length < -1:
-        raise BadMessage(f"a client id of {length} bytes in a request of {len(frame)}", "")
+        raise BadMessage(f"a client id of {length} bytes in a request of {len(frame)}", _FIX)
     try:
         client_id = None if length < 0 else frame[_HEAD.size : end].decode()
     except UnicodeDecodeError:
-        raise BadMessage(f"the client id {frame[_HEAD.size : end]!r} is no UTF-8", "") from None
+        raise BadMessage(f"the client id {frame[_HEAD.size : end]!r} is no UTF-8", _FIX) from None
     return Header(api_key, version, correlation_id, client_id, end)
 
 

@@ -58,7 +58,7 @@ class LocalBroker:
         return self._process.pid
 
     def errors(self) -> str:
-        """What it has complained about so far."""
+        """What it has complained about so far, without the times of the lines."""
         return complaints(self._errors)
 
     def kill(self) -> None:

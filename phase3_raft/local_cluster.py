@@ -174,7 +174,8 @@ class LocalCluster:
         self._processes[number].send_signal(which)
 
     def errors(self) -> dict[int, str]:
-        """What each has complained about since this was made; `broker.log` has what was before."""
+        """What each has complained about since this was made; `broker.log` has what was before, and
+        the times."""
         begins = self._begins
         return {number: complaints(file, begins[number]) for number, file in self._errors.items()}
 

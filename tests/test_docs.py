@@ -16,7 +16,17 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
-from craft2.apps import cli_broker, cli_cluster
+from craft2.apps import (
+    cli_bench,
+    cli_broker,
+    cli_chaos,
+    cli_cluster,
+    cli_consume,
+    cli_ingest,
+    cli_peer,
+    cli_queue,
+    cli_raft,
+)
 from craft2.apps.broker_file import read_settings
 from craft2.apps.cluster_admin import read_status
 from phase3_raft.local_broker import LocalBroker
@@ -24,6 +34,7 @@ from phase3_raft.local_broker import LocalBroker
 ROOT = Path(__file__).resolve().parents[1]
 GUIDE = (ROOT / "docs/operations.md").read_text()
 LIMIT_S = 60
+OTHER_VERBS = (cli_bench, cli_chaos, cli_consume, cli_ingest, cli_peer, cli_queue, cli_raft)
 APP = typer.Typer()
 cli_broker.register(APP)
 cli_cluster.register(APP)
@@ -50,6 +61,29 @@ def test_broker_yaml_can_be_used_when_its_comments_are_taken_away(tmp_path):
     assert settings["port"] == 9092
     differ = {name for name, value in settings.items() if value not in (None, [], defaults[name])}
     assert not differ
+
+
+# The helps.
+
+
+def verbs(command, *words):
+    """All that can be called, and with which words."""
+    for name, one in getattr(command, "commands", {}).items():
+        yield from verbs(one, *words, name)
+    yield words, command
+
+
+def test_no_help_cuts_a_name_short_in_80_columns():
+    app = typer.Typer()
+    for module in (*OTHER_VERBS, cli_broker, cli_cluster):
+        module.register(app)
+    for words, command in verbs(typer.main.get_command(app)):
+        told = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*words, "--help"]).output
+        assert max(map(len, told.splitlines())) <= 80
+        names = [name for param in command.params for name in param.opts + param.secondary_opts]
+        names += [str(param.envvar) for param in command.params if getattr(param, "envvar", None)]
+        cut = [name for name in names if name.startswith(("--", "CRAFT2_")) and name not in told]
+        assert (words, cut, "…" in told) == (words, [], False)
 
 
 # The guide.

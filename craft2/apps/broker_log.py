@@ -1,4 +1,5 @@
-"""What a broker says to the people who run it: lines on standard error, and not a thousand alike.
+"""What a broker says to the people who run it: lines on standard error, each with its time, and not
+a thousand alike.
 
 >>> log = BrokerLog(print, now=lambda: 0.0)
 >>> for number in range(7):
@@ -16,6 +17,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 LINES, WINDOW_S = 5, 10.0  # lines that differ in numbers alone: so many, in so long a time
 
@@ -23,12 +25,18 @@ LINES, WINDOW_S = 5, 10.0  # lines that differ in numbers alone: so many, in so 
 _STDERR = 2
 
 
+def dated(words: str) -> str:
+    """With the time before it, UTC, such as 2026-01-31T18:05:09.120Z."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return f"{now.removesuffix('+00:00')}Z {words}"
+
+
 def say(words: str) -> bool:
-    """A line on standard error; whether there was room for it, such as on a full disk.
+    """A line on standard error, dated; whether there was room for it, such as on a full disk.
 
     Not by `print`: what could not be written would be tried again at the end, and be its status.
     """
-    line = f"{words}\n".encode(errors="backslashreplace")
+    line = f"{dated(words)}\n".encode(errors="backslashreplace")
     try:
         return os.write(_STDERR, line) == len(line)
     except OSError:

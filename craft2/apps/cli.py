@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -78,7 +78,10 @@ def grade(
     json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="print CSV, for a class")] = False,
 ) -> None:
-    """Run the checks of exercises and report: passed, failed, not started."""
+    """Run the checks of exercises and report: passed, failed, not started.
+
+    Exit status 1 unless all of them pass; predictions do not count.
+    """
     from craft2.course import grade as grading
 
     only = [word for word in what or () if re.fullmatch(r"\d+(\.\d+)?", word)]
@@ -90,6 +93,7 @@ def grade(
         typer.echo(grading.as_csv(rows), nl=False)
     else:
         grading.print_table(rows)
+    raise typer.Exit(not grading.all_pass(rows))
 
 
 @app.command()
@@ -161,11 +165,17 @@ def main() -> None:
     try:
         app()
     except Craft2Error as error:
-        typer.echo(f"craft2: {error}", err=True)
-        sys.exit(1)
+        _end_with(f"craft2: {error}")
     except OSError as error:  # a folder that is a file, a place that cannot be written
-        typer.echo(f"craft2: {error}. Fix: give another path, or mend this one", err=True)
-        sys.exit(1)
+        _end_with(f"craft2: {error}. Fix: give another path, or mend this one")
+
+
+def _end_with(words: str) -> NoReturn:
+    """Status 1. A broker's last words are dated: they are a line of its log."""
+    from craft2.apps.broker_log import dated
+
+    typer.echo(dated(words) if sys.argv[1:2] == ["broker"] else words, err=True)
+    sys.exit(1)
 
 
 if __name__ == "__main__":

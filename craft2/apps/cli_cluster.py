@@ -12,7 +12,7 @@ import typer
 
 from craft2.apps import cli_cluster_admin, cli_cluster_brokers, cli_cluster_simulate
 from craft2.apps.cli_cluster_admin import Bootstrap, DataDir
-from craft2.apps.cluster_running import bootstrap_of, check_none_runs
+from craft2.apps.cluster_running import bootstrap_of, check_none_runs, how_to_stop
 
 if TYPE_CHECKING:
     from craft2.apps.cluster_admin import PartitionStatus
@@ -72,6 +72,8 @@ def up(
 ) -> None:
     """Run brokers, each a process, until Ctrl-C or SIGTERM, which ends them all.
 
+    Then it names the brokers of the folder that still run, since others started them.
+
     In a folder that was used before they go on, where they were, with those that were added; other
     settings have to be given again. Prints `broker ID pid PID HOST:PORT` for each, then `ready`,
     and a line if one ends.
@@ -107,8 +109,10 @@ def up(
                 print(f"broker {number} {_how(ended)}", flush=True)
         none_left = not running.pids
         running.stop_all()
+    for number, command in how_to_stop(data_dir).items():
+        print(f"broker {number} still runs, since this did not start it; to end it: {command}")
     if none_left:
-        print("no broker is left; what was acknowledged is in their folders: run this again")
+        print("none of these brokers is left; what was acknowledged is kept: run this again")
         raise typer.Exit(1)
 
 
@@ -136,8 +140,9 @@ def status(
     console = Console()
     parts, lines = shown(found.partitions, topic)
     if topic is not None and not parts:
-        names = ", ".join(sorted({one.topic for one in found.partitions})) or "none"
-        raise AdminError(f"there is no topic {topic!r}", f"there are: {names}")
+        names = ", ".join(sorted({one.topic for one in found.partitions}))
+        fix = f"name one of {names}" if names else "make one: none is there yet"
+        raise AdminError(f"there is no topic {topic!r}", fix)
     brokers = Table("broker", "address", "rack", "leads", "replicas", title=found.cluster)
     for one in found.brokers:
         name = f"{one.id} (controller)" if one.id == found.controller else str(one.id)

@@ -81,10 +81,12 @@ def start_broker(broker_id: BrokerNumber, data_dir: DataDir) -> None:
     root = str(data_dir)
     options = read_options(root, broker_id)
     if not options:
-        known = [n for n in broker_folders(root) if read_options(root, n)]
+        known = ", ".join(str(n) for n in broker_folders(root) if read_options(root, n))
         raise AdminError(
             f"no broker {broker_id} is in {root!r}",
-            f"there are: {', '.join(map(str, known)) or 'none'}",
+            f"name one of {known}, or add one: craft2 cluster add-broker --data-dir {root}"
+            if known
+            else f"begin a cluster: craft2 cluster up --data-dir {root}",
         )
     runs = read_pid_file(broker_folder(root, broker_id))
     if runs is not None:
@@ -119,8 +121,9 @@ def stop_broker(
     folder = data_dir / f"broker-{broker_id}"
     found = read_pid_file(str(folder))
     if found is None and not (remove and folder.is_dir()):
-        there = ", ".join(map(str, sorted(running(data_dir)))) or "none"
-        raise AdminError(f"broker {broker_id} does not run in {data_dir}", f"there are: {there}")
+        there = ", ".join(map(str, running(data_dir)))
+        fix = f"name one of {there}" if there else "correct --data-dir: no broker runs in this one"
+        raise AdminError(f"broker {broker_id} does not run in {data_dir}", fix)
     options = read_options(str(data_dir), broker_id)
     others = ",".join(where for n, where in running(data_dir).items() if n != broker_id)
     others = others or option(options, "--join") or ""  # alone in its folder: those it has joined
@@ -147,7 +150,7 @@ def _check_removable(broker_id: int, data_dir: Path, others: str) -> None:
     if not founder and not others:
         raise AdminError(
             f"no other broker runs in {root!r}, so none can forget broker {broker_id}",
-            "start one: craft2 cluster start-broker",
+            f"start one: craft2 cluster start-broker N --data-dir {root}",
         )
     if founder or broker_id in read_voters(others):
         raise AdminError(
@@ -159,7 +162,7 @@ def _check_removable(broker_id: int, data_dir: Path, others: str) -> None:
     members = read_members(others)
     if broker_id not in members:
         there = ", ".join(map(str, sorted(members)))
-        raise AdminError(f"there is no broker {broker_id} in the cluster", f"there are: {there}")
+        raise AdminError(f"there is no broker {broker_id} in the cluster", f"name one of {there}")
 
 
 def _run(data_dir: str, number: int, options: Sequence[str]) -> None:
@@ -200,4 +203,7 @@ def _wait_for_end(pid: int, who: str) -> None:
         except psutil.NoSuchProcess:
             return
         time.sleep(_LOOK_S)
-    raise AdminError(f"{who}, process {pid}, has not ended in {END_S:g} s", "see what it says")
+    raise AdminError(
+        f"{who}, process {pid}, has not ended in {END_S:g} s",
+        f"read what it says; at the worst: kill -9 {pid}",
+    )

@@ -15,14 +15,28 @@ def running(data_dir: Path) -> dict[int, str]:
     return {number: one[1] for number, one in found.items() if one is not None and one[1]}
 
 
+def how_to_stop(data_dir: Path) -> dict[int, str]:
+    """A command for each broker that runs there, also for those that do not serve yet."""
+    from craft2.apps.broker_process import read_pid_file
+
+    return {
+        number: f"craft2 cluster stop-broker {number} --data-dir {data_dir}"
+        for number, folder in broker_folders(str(data_dir)).items()
+        if read_pid_file(folder) is not None
+    }
+
+
 def check_none_runs(data_dir: Path) -> None:
     """Before all are started. Raises AdminError."""
     from craft2.apps.cluster_admin import AdminError
 
-    for number in running(data_dir):
+    stop = how_to_stop(data_dir)
+    if stop:
+        names = ", ".join(map(str, stop))
+        who = f"broker {names} runs" if len(stop) == 1 else f"the brokers {names} run"
         raise AdminError(
-            f"broker {number} of {str(data_dir)!r} runs already",
-            f"stop it first: craft2 cluster stop-broker {number} --data-dir {data_dir}",
+            f"{who} already in {str(data_dir)!r}",
+            f"end each with Ctrl-C where it was started, or: {'; '.join(stop.values())}",
         )
 
 
@@ -36,5 +50,8 @@ def bootstrap_of(given: str | None, data_dir: Path | None) -> str:
         raise AdminError("which cluster?", "give --bootstrap or --data-dir")
     found = running(data_dir)
     if not found:
-        raise AdminError(f"no broker runs in {str(data_dir)!r}", "start some: craft2 cluster up")
+        raise AdminError(
+            f"no broker runs in {str(data_dir)!r}",
+            f"start some: craft2 cluster up --data-dir {data_dir}",
+        )
     return ",".join(found.values())

@@ -88,6 +88,11 @@ def _predictions(edition: Edition, ids: list[str]) -> Iterator[dict[str, str]]:
         }
 
 
+def all_pass(rows: Iterable[dict[str, str]]) -> bool:
+    """Whether each exercise of the rows passes."""
+    return {row["status"] for row in rows} <= {PASSED, RECORDED, NOT_RECORDED}
+
+
 def as_json(rows: Iterable[dict[str, str]]) -> str:
     """The rows as a JSON list."""
     return json.dumps(list(rows), indent=1, ensure_ascii=False)

@@ -32,9 +32,9 @@ def inside(edition, monkeypatch):
     return edition
 
 
-def craft2(*words: str) -> str:
+def craft2(*words: str, status: int = 0) -> str:
     result = CliRunner().invoke(app, list(words), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == status, result.output
     return result.output
 
 
@@ -97,7 +97,7 @@ def test_the_last_hint_is_nearly_the_solution_and_nothing_shows_it_unasked(insid
     last = EXERCISES["0.1"].hints[-1]
     for _ in range(4):
         assert last not in run_check("0.1", inside.root).hint
-        assert last not in json.loads(craft2("grade", "0.1", "--json"))[0]["hint"]
+        assert last not in json.loads(craft2("grade", "0.1", "--json", status=1))[0]["hint"]
         asked = craft2("hint", "0.1")
     assert last in " ".join(asked.split()), "who asks gets it, as often as they ask"
     assert "`craft2 solution 0.1`" in run_check("0.1", inside.root).hint
@@ -193,7 +193,7 @@ def test_a_prediction_no_notebook_asks_for_is_refused(predicting):
 
 def test_grade_reports_each_exercise_of_each_edition(inside, tmp_path):
     write_body(inside, "0.1", "return 0")
-    rows = exercises(json.loads(craft2("grade", str(inside.root), "--json")))
+    rows = exercises(json.loads(craft2("grade", str(inside.root), "--json", status=1)))
     assert [(r["exercise"], r["status"]) for r in rows] == [
         ("0.1", "failed"),
         *((other, "not started") for other in EXERCISE_IDS[1:]),
@@ -202,13 +202,22 @@ def test_grade_reports_each_exercise_of_each_edition(inside, tmp_path):
     assert rows[0]["asked"] == "partition_for(b'21', 7)"
     assert rows[0]["hint"]
     craft2("start", str(tmp_path / "other"))
-    table = craft2("grade", "--csv", str(inside.root), str(tmp_path / "other"))
+    table = craft2("grade", "--csv", str(inside.root), str(tmp_path / "other"), status=1)
     read = exercises(csv.DictReader(io.StringIO(table)))
     assert [(r["edition"], r["exercise"], r["status"]) for r in read] == [
         ("workbook", "0.1", "failed"),
         *(("workbook", other, "not started") for other in EXERCISE_IDS[1:]),
         *(("other", each, "not started") for each in EXERCISE_IDS),
     ]
+
+
+def test_grade_ends_with_status_1_until_all_that_it_was_asked_for_passes(inside):
+    assert "not started" in craft2("grade", "0.1", status=1), "a script must not take it for done"
+    craft2("solve", "0.1")
+    assert "passed" in craft2("grade", "0.1")
+    craft2("grade", "0.1", "1.1", "--csv", status=1)
+    write_body(inside, "0.1", "return 0")
+    assert "(hint 1 of 3" in " ".join(craft2("grade", "0.1", status=1).split())
 
 
 def test_grade_reads_well_in_80_columns(inside):
@@ -225,7 +234,7 @@ def test_grade_reads_well_in_80_columns(inside):
 
 def test_grade_takes_exercises_by_their_numbers(inside):
     write_body(inside, "0.1", "return 0")
-    rows = json.loads(craft2("grade", "0.1", "10.1", "--json"))
+    rows = json.loads(craft2("grade", "0.1", "10.1", "--json", status=1))
     assert [(r["exercise"], r["status"]) for r in rows] == [
         ("0.1", "failed"),
         ("10.1", "not started"),
@@ -244,7 +253,9 @@ def test_grade_takes_a_whole_notebook_by_its_number(predicting):
     assert graded("99") == ["True 99.1", "True 99.2"]
     with pytest.raises(UnknownExerciseError, match=r"notebook 98 has no exercise.*use one of 0\.1"):
         graded("98")
-    assert [row["exercise"] for row in exercises(json.loads(craft2("grade", "3", "--json")))] == [
+    assert [
+        row["exercise"] for row in exercises(json.loads(craft2("grade", "3", "--json", status=1)))
+    ] == [
         "3.1",
         "3.2",
         "3.3",
@@ -267,7 +278,7 @@ def test_grade_does_not_believe_what_the_edition_says_about_itself(inside):
     """Twins, conftest and state are the learner's to touch: the checks are not."""
     for path in (*inside.twins.glob("*"), inside.root / "conftest.py"):
         path.write_text("{}")
-    rows = exercises(json.loads(craft2("grade", str(inside.root), "--json")))
+    rows = exercises(json.loads(craft2("grade", str(inside.root), "--json", status=1)))
     assert {r["status"] for r in rows} == {"not started"}
 
 

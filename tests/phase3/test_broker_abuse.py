@@ -118,6 +118,7 @@ def ask_for_topic(broker, name):
         ),
         pytest.param(framed(3, 1, b"\0\0\0\1\0\2\xff\xff"), id="no utf-8"),
         pytest.param(struct.pack(">ihhih", 12, 3, 1, 7, 30000) + b"ab", id="client id that lies"),
+        pytest.param(struct.pack(">ihhih", 11, 3, 1, 7, 1) + b"\xff", id="a name of no text"),
     ],
 )
 def test_what_is_no_request_closes_its_connection_with_a_line(broker, piece):
@@ -127,7 +128,7 @@ def test_what_is_no_request_closes_its_connection_with_a_line(broker, piece):
         with suppress(ConnectionResetError):
             assert connection.recv(100) == b""
     said = broker.errors().splitlines()[lines:]
-    assert any("closed: " in line for line in said[-2:]), said
+    assert any("closed: " in line and ". Fix: " in line for line in said[-2:]), said
     assert is_well(broker)
 
 

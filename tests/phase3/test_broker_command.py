@@ -118,10 +118,13 @@ def test_a_broker_that_waits_for_the_others_says_so_once(tmp_path):
     words = ["--data-dir", str(tmp_path), "--port", str(ports[0]), "--voters", voters]
     command = [sys.executable, "-P", "-m", "craft2.apps.cli", "broker", *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr.readline() == "waiting for a majority of the voters 1, 2, 3\n"
-        assert read_pid_file(str(tmp_path)) == (process.pid, "")
+        at, _, words = process.stderr.readline().partition(" ")
+        runs = read_pid_file(str(tmp_path))
         process.terminate()
         assert "waiting" not in process.stderr.read()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", at)
+    assert words == "waiting for a majority of the voters 1, 2, 3\n"
+    assert runs == (process.pid, "")
     assert read_pid_file(str(tmp_path)) is None
 
 

@@ -9,17 +9,20 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from craft2.apps import cli_cluster_brokers
+from craft2.apps.broker_process import read_pid_file
 from craft2.apps.cli_cluster import shown
-from craft2.apps.cluster_admin import PartitionStatus, read_status
-from craft2.local_process import NotStarted
+from craft2.apps.cluster_admin import AdminError, PartitionStatus, read_status
+from craft2.local_process import LocalProcess, NotStarted
 from craft2.net import free_ports
-from phase3_raft.cluster_folder import read_options
+from phase3_raft.cluster_folder import keep_options, read_options
 from phase3_raft.local_cluster import LocalCluster
 
 SOON_S = 60
@@ -124,7 +127,7 @@ def test_a_broker_that_was_killed_is_started_again_where_it_was(tmp_path):
         status, told = craft2("start-broker", 2, *at)
         assert (status, f"runs already, as process {pid}" in told) == (1, True)
         status, told = craft2("start-broker", 9, *at)
-        assert (status, "no broker 9" in told, "there are: 1, 2, 3" in told) == (1, True, True)
+        assert (status, "no broker 9" in told, "name one of 1, 2, 3, or" in told) == (1, True, True)
         os.kill(pid, signal.SIGKILL)
         assert up.line() == "broker 2 was ended by SIGKILL"
         produce(up.bootstrap, b"1")
@@ -138,11 +141,49 @@ def test_a_broker_that_was_killed_is_started_again_where_it_was(tmp_path):
         while "no controller" not in craft2("status", *at)[1]:
             assert up.process.poll() is None, "broker 3 hears of it within an election's time"
         status, told = craft2("up", *at)
-        assert (status, "broker 3 of" in told, "stop-broker 3" in told) == (1, True, True)
+        assert (status, "broker 3 runs already" in told, "stop-broker 3" in told) == (1, True, True)
         os.kill(up.brokers[3][1], signal.SIGKILL)
         assert [up.line()[-7:], up.line()[-7:]] == ["SIGKILL", "SIGKILL"]
-        assert up.line().startswith("no broker is left")
+        assert up.line().startswith("none of these brokers is left")
         assert up.process.wait(SOON_S) == 1
+
+
+def test_brokers_that_were_started_elsewhere_are_named_when_up_ends_and_when_it_begins(tmp_path):
+    at = ("--data-dir", tmp_path)
+    one = ("--brokers", 1, "--replicas", 1, "--base-port", 0)
+    add = ("add-broker", *at)
+    with going_on("up", *at, *one) as up, going_on(*add) as second, going_on(*add) as third:
+        assert up.end() == 0
+        stop = [f"craft2 cluster stop-broker {n} --data-dir {tmp_path}" for n in (2, 3)]
+        assert up.process.stdout.read().splitlines() == [
+            f"broker 2 still runs, since this did not start it; to end it: {stop[0]}",
+            f"broker 3 still runs, since this did not start it; to end it: {stop[1]}",
+        ]
+        status, told = craft2("up", *at)
+        assert status == 1
+        assert told == (
+            f"craft2: the brokers 2, 3 run already in {str(tmp_path)!r}. Fix: end each with "
+            f"Ctrl-C where it was started, or: {stop[0]}; {stop[1]}\n"
+        )
+        for number, process in ((2, second.process), (3, third.process)):
+            assert craft2("stop-broker", number, *at)[0] == 0
+            assert process.wait(SOON_S) == 0
+    with going_on("up", *at) as up:
+        assert sorted(up.brokers) == [1, 2, 3]
+
+
+def test_up_does_not_begin_while_a_broker_of_its_folder_waits_for_the_others(tmp_path):
+    with going_on("up", "--data-dir", tmp_path, "--base-port", 0) as up:
+        up.end()
+    command = [sys.executable, "-P", "-m", "craft2.apps.cli", "cluster", "start-broker", "1"]
+    with subprocess.Popen([*command, "--data-dir", tmp_path], stderr=subprocess.PIPE) as process:
+        assert b" begins" in process.stderr.readline()
+        while (runs := read_pid_file(str(tmp_path / "broker-1"))) is None:
+            assert process.poll() is None
+        status, told = craft2("up", "--data-dir", tmp_path)
+        process.terminate()
+    assert runs[1] == ""
+    assert (status, "broker 1 runs already in" in told) == (1, True)
 
 
 def test_why_a_broker_has_ended_is_said_though_its_disk_is_full(tmp_path):
@@ -168,8 +209,13 @@ def test_what_a_broker_has_said_is_in_its_folder_after_what_it_said_before(tmp_p
             LocalCluster(1, tmp_path)
         assert str(refused.value).count("Fix: ") == 1
         assert str(cluster.pids[1]) in str(refused.value)
-        assert "is in use" in cluster.errors()[1]
-    assert log.read_text().startswith("before\ncraft2: the folder ")
+        assert cluster.errors()[1].startswith("craft2: the folder "), "cells compare it: no times"
+    before, *lines = log.read_text().splitlines()
+    assert before == "before"
+    assert lines[0].split(" ", 1)[1].startswith("craft2: the folder ")
+    for line in lines:
+        at = datetime.fromisoformat(line.split()[0])
+        assert timedelta(0) <= datetime.now(UTC) - at < timedelta(seconds=SOON_S)
 
 
 def test_each_broker_serves_its_metrics_at_a_port_of_its_own(tmp_path):
@@ -205,4 +251,33 @@ def test_of_the_brokers_own_topics_a_line_is_shown_and_what_nobody_leads():
 def test_a_topic_that_is_not_there_is_named(tmp_path):
     with LocalCluster(1, Path(tmp_path)) as cluster:
         status, told = craft2("status", "--bootstrap", cluster.bootstrap_servers, "--topic", "nope")
-        assert (status, "there is no topic 'nope'. Fix: there are: none" in told) == (1, True)
+        assert (status, "there is no topic 'nope'. Fix: make one" in told) == (1, True)
+
+
+def test_a_folder_without_brokers_is_told_how_to_get_some(tmp_path):
+    up = f"craft2 cluster up --data-dir {tmp_path}"
+    assert f"Fix: begin a cluster: {up}\n" in craft2("start-broker", 1, "--data-dir", tmp_path)[1]
+    told = craft2("stop-broker", 1, "--data-dir", tmp_path)[1]
+    assert "Fix: correct --data-dir: no broker runs in this one" in told
+    keep_options(*made(tmp_path, 4), ["--broker-id", "4"])
+    told = craft2("stop-broker", 4, "--data-dir", tmp_path, "--remove")[1]
+    assert f"Fix: start one: craft2 cluster start-broker N --data-dir {tmp_path}\n" in told
+
+
+def made(root, number):
+    (root / f"broker-{number}").mkdir()
+    return root, number
+
+
+def test_a_broker_that_does_not_end_is_named_with_what_ends_it(monkeypatch):
+    monkeypatch.setattr(cli_cluster_brokers, "END_S", 0.0)
+    with pytest.raises(AdminError, match=r"Fix: read what it says; at the worst: kill -9 \d+$"):
+        cli_cluster_brokers._wait_for_end(os.getpid(), "broker 1")
+
+
+def test_a_process_that_says_nothing_and_ends_is_named_with_its_command(tmp_path):
+    with open(tmp_path / "errors", "w+") as errors, pytest.raises(NotStarted) as refused:
+        LocalProcess("broker", "--data-dir", "a b", errors=errors, within=("false",))
+    assert str(refused.value).endswith(
+        "it has said nothing. Fix: start it by itself, and see: craft2 broker --data-dir 'a b'"
+    )

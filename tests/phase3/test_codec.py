@@ -88,6 +88,19 @@ def test_a_list_of_a_length_that_lies_takes_no_memory() -> None:
         schemas.decode("create_topics", 2, b"\xff\xff\xff\xff", latest=7)
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "problem"),
+    [
+        ("metadata", b"\0\0\0\1\0\1\xff", "no UTF-8"),
+        ("delete_topics", b"\xff\xff\xff\xff\xff", "does not end"),
+        ("delete_topics", b"\2\0", "null in a list"),
+    ],
+)
+def test_what_is_no_message_is_refused_with_a_fix(name: str, data: bytes, problem: str) -> None:
+    with pytest.raises(BadMessage, match=rf"{problem}.*Fix: see whether the sender speaks"):
+        schemas.decode(name, 4, data, latest=6)
+
+
 def test_a_field_that_the_reply_needs_is_missed() -> None:
     with pytest.raises(KeyError, match="error_code"):
         schemas.encode("heartbeat", 1, {"throttle_time": 0})

@@ -267,13 +267,20 @@ def test_the_commands_of_an_administrator(tmp_path):
                 "topic 't' has no partition 7",
             ),
             (("move-partitions", "--to", "1"), "which cluster?"),
-            (("move-partitions", "--to", "1", "--data-dir", tmp_path / "x"), "no broker runs"),
-            (("stop-broker", 9, *at), "broker 9 does not run"),
+            (
+                ("move-partitions", "--to", "1", "--data-dir", tmp_path / "x"),
+                f"no broker runs in '{tmp_path}/x'. Fix: start some: craft2 cluster up --data-dir "
+                f"{tmp_path}/x",
+            ),
+            (
+                ("stop-broker", 9, *at),
+                f"broker 9 does not run in {tmp_path}. Fix: name one of 1, 3",
+            ),
             (("stop-broker", 1, *at, "--remove"), "broker 1 is one of the voters"),
             (("stop-broker", 2, *at, "--remove"), "broker 2 is one of the voters"),
             (
                 ("stop-broker", 4, *at, "--remove"),
-                "no broker 4 in the cluster. Fix: there are: 1, 2, 3",
+                "no broker 4 in the cluster. Fix: name one of 1, 2, 3",
             ),
             (("elect-leaders", *at, "--partition", 0), "--partition 0: it is not said of which"),
             (("elect-leaders", "--bootstrap", "127.0.0.1:1"), "no broker answers"),
