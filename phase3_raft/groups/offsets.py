@@ -141,6 +141,7 @@ class OffsetsPartition:
             self._partition.log.flush()
             self._partition.advance_start(first)
         except (LogError, DiskError) as error:
-            self._partition.trouble(f"{self._partition.name} was not compacted: {error}")
+            if self.leads:
+                self._partition.trouble(f"{self._partition.name} was not compacted: {error}")
         finally:
             self._compacts = False

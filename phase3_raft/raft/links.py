@@ -136,6 +136,7 @@ class Links:
             if (older := self._in.get(sender)) is not None:
                 older.close()
             self._in[sender] = writer
+            self._out[sender].hurry()
             await self._listen(reader, sender)
         except BadMessage as error:
             self._events.emit("refused", because=str(error))
@@ -186,6 +187,7 @@ class _Link:
         self._links, self._to, self.address = links, to, address
         self._queue: deque[AnyMessage] = deque()
         self._something = asyncio.Event()  # is queued
+        self._called = asyncio.Event()  # by the other one
         self.connected = False
         self.dropped = 0
 
@@ -198,12 +200,17 @@ class _Link:
         self._queue.append(message)
         self._something.set()
 
+    def hurry(self) -> None:
+        """The other one has just connected to us: so it can be reached."""
+        self._called.set()
+
     async def run(self) -> None:
         """Connect, speak, and again, for ever."""
         shortest, longest = PAUSE_S
         pause_s, said = shortest, ""
         while True:
             problem = ""
+            self._called.clear()
             try:
                 async with asyncio.timeout(HELLO_S):
                     reader, writer = await self._links._net.connect(self.address)
@@ -221,8 +228,14 @@ class _Link:
             if problem and problem != said:
                 said = problem
                 self._emit("unreachable", because=problem)
-            await asyncio.sleep(pause_s * (0.5 + 0.5 * self._links._chance()))
+            await self._pause(pause_s * (0.5 + 0.5 * self._links._chance()))
             pause_s = min(2 * pause_s, longest)
+
+    async def _pause(self, most_s: float) -> None:
+        """So long, or until the other one calls; at once if it has, since we began to connect."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(most_s):
+                await self._called.wait()
 
     async def _greet(self, reader: Reader, writer: Writer) -> None:
         """Say who we are. Raises Stranger if we are not welcome."""

@@ -173,16 +173,15 @@ class Replicas:
         """
         if self._asking or self.me not in self.isr:
             return None
-        watermark = self.high_watermark(end)
+        needed = max(self.high_watermark(end), self.begin)
         wanted = [self.me]
         for who, follower in self.followers.items():
             if who in self.isr:
                 slow = now_ms - follower.caught_up_ms > self.max_lag_ms
                 if not slow or follower.end >= end:
                     wanted.append(who)
-            elif who not in fenced and follower.end >= max(watermark, self.begin):
-                if follower.begin >= begin:
-                    wanted.append(who)
+            elif who not in fenced and follower.begin >= begin and follower.end >= needed:
+                wanted.append(who)
         if not writes and (others := [who for who in wanted if who in self.isr and who != self.me]):
             return tuple(sorted(others))
         if set(wanted) == set(self.isr) and not self.proposed:

@@ -33,31 +33,32 @@ from phase3_raft.partition import Partition
 
 # bug -> a seed with which it shows
 FOUND = {
-    "reads-to-the-end": 1,
+    "reads-to-the-end": 2,
     "answers-at-append": 0,
     "own-end-only": 0,
     "one-too-far": 0,
-    "proposed-uncounted": 122,
+    "proposed-uncounted": 58,
     "isr-without-controller": 4,
-    "refusal-unheard": 18,
-    "unclean": 12,
+    "refusal-unheard": 26,
+    "unclean": 11,
     "epoch-kept": 0,
-    "led-by-anybody": 14,
+    "led-by-anybody": 7,
     "two-decisions": 0,
-    "asker-hangs-up": 132,
     "cuts-at-watermark": 0,
     "offsets-alone": 9,
     "longer-is-out-of-range": 17,
-    "follower-unsynced": 0,
-    "resigned-writes-on": 18,
+    "follower-unsynced": 2,
+    "deletes-alone": 0,
+    "joins-with-deleted": 49,
+    "resigned-writes-on": 7,
     "commits-alone": 4,
-    "compacts-at-once": 18,
-    "removals-unheard": 12,
-    "sequences-forgotten": 4,
+    "compacts-at-once": 7,
+    "removals-unheard": 13,
+    "sequences-forgotten": 2,
     "ids-given-twice": 0,
 }
 # Each showed something wrong in the brokers before it was mended, with the world as it was then.
-ONCE_BROKEN = (21, 58, 81, 83, 86, 96, 205, 1262)
+ONCE_BROKEN = (2, 21, 44, 58, 81, 83, 86, 96, 205, 1262)
 BOUND = 200  # seeds: each bug shows within so many
 
 
@@ -67,7 +68,7 @@ def clean(seed):
     return run_cluster_seed(seed)
 
 
-@pytest.mark.parametrize("seed", [*range(20), *ONCE_BROKEN])
+@pytest.mark.parametrize("seed", sorted({*range(20), *ONCE_BROKEN}))
 def test_no_seed_breaks_a_rule(seed):
     run = clean(seed)
     assert run.rule is None, f"{run.rule}: {run.what}"

@@ -10,7 +10,7 @@ import pytest
 from craft2.disk import DiskError
 from craft2.events import Events, EventsError
 from craft2.faulty_disk import FaultyDisk
-from craft2.net import Address, NetError, RealNet
+from craft2.net import Address, NetError, RealNet, free_ports
 from craft2.tasks import Tasks
 from phase3_raft.raft import driver, links
 from phase3_raft.raft.application import (
@@ -695,6 +695,28 @@ class StuckNet(RealNet):
         if address.port == 1:
             return WelcomingReader(), StuckWriter()
         return await super().connect(address)
+
+
+def test_who_is_called_by_one_that_it_could_not_reach_tries_again_at_once(monkeypatch):
+    monkeypatch.setattr(links, "PAUSE_S", (60.0, 60.0))
+
+    @on_a_loop
+    async def play():
+        tasks, events = Tasks(), Events()
+        ports = free_ports(2)
+        peers = {n: Address("127.0.0.1", port) for n, port in enumerate(ports, 1)}
+
+        def made(me):
+            return Links("c", me, peers, RealNet(), tasks, events, lambda: 0.5, print, print)
+
+        first, second = made(1), made(2)
+        await first.open(peers[1])
+        await until(lambda: [one for one in events.events if one.kind == "unreachable"])
+        await second.open(peers[2])
+        await until(lambda: first.connected() == [2] and second.connected() == [1])
+        tasks.cancel()
+
+    play()
 
 
 @on_a_loop

@@ -1,15 +1,16 @@
 """Somebody who makes topics, has them grow, sets them, and deletes them, two in a request.
 
-Many of the requests are given up while they are under way, and asked again, until a broker says
-what has become of each of the two. What was given up may be done later all the same: a topic that
-was deleted meanwhile would be there again, as another one. So a topic is deleted only if nothing
-that makes it can be under way.
+Many of the requests are given up while they are under way, and asked again, or asked twice at once,
+until a broker says what has become of each of the two topics. What was given up may be done later
+all the same: a topic that was deleted meanwhile would be there again, as another one. So a topic is
+deleted only if nothing that makes it can be under way.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from itertools import chain
 from typing import Any
 
 from craft2.apps.simulate import requests
@@ -23,7 +24,7 @@ from phase3_raft.metadata.image import Image
 NAMED = re.compile(r"\bx\d+")  # what its topics are called
 PARTITIONS = 2  # of a topic that has grown; before, it has one
 SETTING, VALUE = "retention.ms", "3600000"
-_GIVEN_UP = 0.3  # of the requests
+_GIVEN_UP, _TWICE = 0.3, 0.5  # of the requests
 _AGAIN = frozenset({ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.REQUEST_TIMED_OUT})
 
 
@@ -58,7 +59,7 @@ class Topics:
 
 class _Admin:
     def __init__(self, world: World, name: str, machine: Machine) -> None:
-        self.client = Client(machine, world.chance, given_up=_GIVEN_UP)
+        self._clients = [Client(machine, world.chance, given_up=_GIVEN_UP) for _ in range(2)]
         self._world, self._name = world, name
 
     async def ask(
@@ -70,9 +71,11 @@ class _Admin:
         """
         waiting, answered = set(topics), True
         while waiting:
-            reply = await self.client.ask_anybody(name, version, fields)
-            answered &= reply is not None
-            for topic, error in _errors(reply) if reply is not None else ():
+            some = self._clients if self._world.chance.random() < _TWICE else self._clients[:1]
+            asked = [client.ask_anybody(name, version, fields) for client in some]
+            replies = await asyncio.gather(*asked)
+            answered &= None not in replies
+            for topic, error in chain.from_iterable(map(_errors, filter(None, replies))):
                 answered &= error != ErrorCode.REQUEST_TIMED_OUT
                 if error in (ErrorCode.NONE, done):
                     waiting.discard(topic)

@@ -52,7 +52,7 @@ TOPICS = {
 }
 LIMITS = GroupLimits(min_session_timeout_ms=100, initial_rebalance_delay_ms=50)
 # What brokers say of each other when faults come; everything else is a mistake.
-_EXPECTED = ("is fenced", "nobody could take over", "were not waited for")
+_EXPECTED = ("is fenced", "nobody could take over", "were not waited for", "was not compacted")
 
 
 class ClusterWorld:
