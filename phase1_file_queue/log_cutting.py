@@ -35,9 +35,11 @@ def advance_start(state: LogState, offset: int, because: str) -> None:
         drop_snapshots(state.disk, state.directory, before=offset, after=state.end_offset)
 
 
-def retain(state: LogState, now_ms: int, most: int | None = None) -> None:
-    """Delete whole segments, oldest first, as retention_bytes and retention_ms say; so many at
-    most, if that is given."""
+def retain(
+    state: LogState, now_ms: int, most: int | None = None, before: int | None = None
+) -> None:
+    """Delete whole segments, oldest first, as retention_bytes and retention_ms say: so many at
+    most, and only those that end at `before` or earlier, if that is given."""
     excess = 0
     if state.config.retention_bytes is not None:
         excess = sum(s.size for s in state.segments) - state.config.retention_bytes
@@ -45,7 +47,8 @@ def retain(state: LogState, now_ms: int, most: int | None = None) -> None:
     start = state.log_start
     for segment in state.segments[:-1][:most]:
         expired = state.config.retention_ms is not None and 0 <= segment.max_timestamp < oldest
-        if segment.size > excess and not expired:
+        kept = before is not None and segment.next_offset > before
+        if kept or (segment.size > excess and not expired):
             break
         excess -= segment.size
         start = segment.next_offset

@@ -447,16 +447,19 @@ class PartitionLog:
             writers=("exclusive", "shared"),
         )
 
-    def apply_retention(self, now_ms: int | None = None, most: int | None = None) -> list[int]:
+    def apply_retention(
+        self, now_ms: int | None = None, *, most: int | None = None, before: int | None = None
+    ) -> list[int]:
         """Delete the oldest whole segments as the settings say; returns their base offsets.
 
         Never deletes the active segment. now_ms: milliseconds since 1970; the clock's, if None.
-        most: segments at once; None: all that are to go.
+        most: segments at once; None: all that are to go. before: only those that end there, at the
+        latest; None: wherever they end.
         """
         now = self._clock.now_ms() if now_ms is None else now_ms
-        before = self.segment_bases
-        self._shrink(lambda state: log_cutting.retain(state, now, most), _ANY_WRITER)
-        return [base for base in before if base not in self.segment_bases]
+        bases = self.segment_bases
+        self._shrink(lambda state: log_cutting.retain(state, now, most, before), _ANY_WRITER)
+        return [base for base in bases if base not in self.segment_bases]
 
     def truncate_to(self, offset: int) -> None:
         """Remove every batch with a record at or after `offset` (a follower that diverged)."""

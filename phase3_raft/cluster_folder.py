@@ -1,5 +1,6 @@
 """The folder of a cluster on one machine: `broker-1`, `broker-2`, ..., one for each broker.
 
+    cluster.name              drawn when it is founded, so that no two clusters have one name
     broker-N/broker.options   how it was started last: the words behind `craft2 broker --data-dir`
     broker-N/broker.log       what it has said, and when
     broker-N/broker.pid       while it runs: its process, and where it listens
@@ -23,7 +24,10 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
+from uuid import uuid4
 
+NAME_FILE, FIRST_NAME = "cluster.name", "craft2"  # the name of those that were founded without one
+RAFT_FOLDER = "__raft"  # in a broker's folder, if it is one of a cluster
 LOG_FILE, OPTIONS_FILE = "broker.log", "broker.options"
 _OWN = ("--broker-id", "--port", "--voters", "--join", "--metrics-port")  # not the same for all
 
@@ -39,6 +43,26 @@ def broker_folders(data_dir: str) -> dict[int, str]:
     found = filter(None, (re.fullmatch(r"broker-(\d+)", name) for name in names))
     numbers = sorted(int(one[1]) for one in found)
     return {number: broker_folder(data_dir, number) for number in numbers}
+
+
+def cluster_name(data_dir: str) -> str:
+    """What the cluster in this folder is called; it is drawn if there is none yet."""
+    path = os.path.join(data_dir, NAME_FILE)
+    with contextlib.suppress(FileNotFoundError), open(path) as file:
+        return file.read().strip()
+    if any(read_options(data_dir, number) for number in broker_folders(data_dir)):
+        return FIRST_NAME
+    os.makedirs(data_dir, exist_ok=True)
+    name = uuid4().hex
+    with open(f"{path}.new", "w") as file:
+        file.write(f"{name}\n")
+    os.replace(f"{path}.new", path)
+    return name
+
+
+def is_brokers(folder: str) -> bool:
+    """Whether a folder is that of one broker of a cluster."""
+    return any(os.path.exists(os.path.join(folder, name)) for name in (RAFT_FOLDER, OPTIONS_FILE))
 
 
 def keep_options(data_dir: str, number: int, options: Sequence[str]) -> None:

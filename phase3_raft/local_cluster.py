@@ -20,6 +20,8 @@ from craft2.net import free_ports
 from phase3_raft.cluster_folder import (
     LOG_FILE,
     broker_folder,
+    cluster_name,
+    is_brokers,
     joined,
     keep_options,
     known_ports,
@@ -59,7 +61,7 @@ class LocalCluster:
         """Raises NotStarted."""
         self._temporary = tempfile.mkdtemp(prefix="craft2-cluster-") if data_dir is None else None
         self.data_dir = os.fspath(data_dir or self._temporary or "")
-        self._check_voters(brokers)
+        self._check_folder(brokers)
         ports = known_ports(self.data_dir) if base_port is None else []
         if base_port:
             ports = list(range(base_port, base_port + 2 * brokers))
@@ -67,7 +69,9 @@ class LocalCluster:
         self.addresses = {n + 1: f"127.0.0.1:{ports[n]}" for n in range(brokers)}
         voters = ",".join(f"{n + 1}=127.0.0.1:{ports[brokers + n]}" for n in range(brokers))
         self._metrics_port = metrics_port
-        self._common = ("--replicas", str(replicas), *options)
+        self._common = ["--replicas", str(replicas), *options]
+        if "--cluster" not in options:
+            self._common += ["--cluster", cluster_name(self.data_dir)]
         self._options: dict[int, list[str]] = {
             number: self._options_of(number, "--voters", voters) for number in self.addresses
         }
@@ -81,7 +85,12 @@ class LocalCluster:
             self.close()
             raise
 
-    def _check_voters(self, brokers: int) -> None:
+    def _check_folder(self, brokers: int) -> None:
+        if is_brokers(self.data_dir):
+            raise NotStarted(
+                f"{self.data_dir!r} is the folder of one broker",
+                f"name the cluster's: {os.path.dirname(os.path.abspath(self.data_dir))}",
+            )
         known = known_voters(self.data_dir)
         if known and known != tuple(range(1, brokers + 1)):
             raise NotStarted(

@@ -325,10 +325,12 @@ class Partition:
         if start < log_start <= end:
             self.log.advance_start(log_start)
 
-    def truncate_to(self, offset: int) -> None:
-        """Cut what the leader does not have. Raises LogError, DiskError."""
+    def truncate_to(self, offset: int) -> bool:
+        """Cut what the leader does not have; whether there was any. Raises LogError, DiskError."""
+        end = self.log.end_offset
         self.log.truncate_to(max(offset, self.log.log_start))
         self.replicas.cut(self.log.end_offset)
+        return self.log.end_offset < end
 
     def reset_to(self, offset: int) -> None:
         """Begin anew at an offset: the leader has nothing before it, or less than we have."""
@@ -384,9 +386,10 @@ class Partition:
         self._tell_all()
 
     def apply_retention(self) -> bool:
-        """Delete segments that are too old, or too much: a few at once, since each takes its time;
-        whether there may be more. Raises LogError, DiskError."""
-        gone = self.log.apply_retention(most=_SEGMENTS)
+        """Delete segments that are too old, or too much, of what all replicas in sync have: a few
+        at once, since each takes its time; whether there may be more. Raises LogError, DiskError.
+        """
+        gone = self.log.apply_retention(most=_SEGMENTS, before=self.high_watermark)
         if gone:
             self._tell_all()
         return len(gone) == _SEGMENTS

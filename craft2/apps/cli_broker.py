@@ -119,8 +119,13 @@ def broker(
         ),
     ] = None,
     cluster: Annotated[
-        str, typer.Option(envvar="CRAFT2_CLUSTER", help="The name of the cluster.")
-    ] = "craft2",
+        str | None,
+        typer.Option(
+            envvar="CRAFT2_CLUSTER",
+            help="The name of the cluster, the same for all; craft2, or with --join that of those "
+            "that it joins, if it is not given.",
+        ),
+    ] = None,
     voters: Annotated[
         str | None,
         typer.Option(
@@ -231,6 +236,7 @@ def broker(
     from phase2_groups.group_state import GroupLimits
     from phase3_raft.broker import BrokerConfig
 
+    _check_folder(str(data_dir), alone=voters is None and join is None)
     limits = GroupLimits(initial_rebalance_delay_ms=group_initial_rebalance_delay_ms)
     serve(
         BrokerConfig(
@@ -257,6 +263,23 @@ def broker(
     )
 
 
+def _check_folder(data_dir: str, *, alone: bool) -> None:
+    """Raises BadBrokerFile for one that a broker must not make its own."""
+    from phase3_raft.cluster_folder import OPTIONS_FILE, broker_folders, is_brokers
+
+    if brokers := broker_folders(data_dir):
+        raise BadBrokerFile(
+            f"--data-dir {data_dir} is the folder of a cluster",
+            f"name a broker's own, such as {next(iter(brokers.values()))}, or run all of them: "
+            f"craft2 cluster up --data-dir {data_dir}",
+        )
+    if alone and is_brokers(data_dir):
+        raise BadBrokerFile(
+            f"--data-dir {data_dir} belongs to a broker of a cluster, which cannot run alone",
+            f"give --voters or --join as before; {OPTIONS_FILE} has them if a command started it",
+        )
+
+
 def _setting(text: str) -> tuple[str, str]:
     """`name=value`. Raises BadBrokerFile."""
     name, equals, value = text.partition("=")
@@ -277,7 +300,7 @@ def _address(option: str, text: str) -> Address:
 
 def _quorum(
     me: int,
-    cluster: str,
+    cluster: str | None,
     voters: str | None,
     join: str | None,
     listen: str | None,
@@ -286,8 +309,9 @@ def _quorum(
     """The cluster that the broker is one of. Raises BadBrokerFile, NetError, AdminError."""
     if voters is None and join is None:
         return None
-    from craft2.apps.cluster_admin import read_voters
+    from craft2.apps.cluster_admin import read_cluster, read_voters
     from craft2.apps.raft_process import parse_peers
+    from phase3_raft.cluster_folder import FIRST_NAME
     from phase3_raft.metadata.quorum import QuorumConfig
     from phase3_raft.raft.state import RaftConfig
 
@@ -308,12 +332,18 @@ def _quorum(
                 f"--voters names {names} and not this broker, {me}",
                 f"add {me}=host:port, or use --join",
             )
-        return QuorumConfig(cluster=cluster, voters=found, listen=where, raft=raft)
+        name = cluster or FIRST_NAME
+        return QuorumConfig(cluster=name, voters=found, listen=where, raft=raft)
     seeds = [_address("--join", one) for one in join.split(",")]
-    found = read_voters(join)
+    found, name = read_voters(join), read_cluster(join)
+    if cluster not in (None, name):
+        raise BadBrokerFile(
+            f"--cluster {cluster}, and the brokers of --join are those of {name}",
+            "join the other cluster, or leave --cluster out",
+        )
     if me in found:
         raise BadBrokerFile(
             f"--broker-id {me} is that of a voter of this cluster, and a voter does not join",
             "give a new broker a number of its own; start the voter with --voters, in its folder",
         )
-    return QuorumConfig(cluster=cluster, voters=found, listen=where, raft=raft, seeds=seeds)
+    return QuorumConfig(cluster=name, voters=found, listen=where, raft=raft, seeds=seeds)

@@ -38,9 +38,15 @@ def add_broker(
     Prints `broker ID pid PID HOST:PORT`, then `ready`. `craft2 cluster up` starts it, too, the next
     time.
     """
-    from craft2.apps.cluster_admin import AdminError, read_members
+    from craft2.apps.cluster_admin import AdminError, read_cluster, read_members
     from craft2.net import free_ports
-    from phase3_raft.cluster_folder import broker_folders, option, read_options, shared_options
+    from phase3_raft.cluster_folder import (
+        FIRST_NAME,
+        broker_folders,
+        option,
+        read_options,
+        shared_options,
+    )
 
     root = str(data_dir)
     known = bootstrap_of(bootstrap, data_dir)
@@ -52,6 +58,13 @@ def add_broker(
             f"broker {broker_id} is in {root!r} already",
             f"start it again: craft2 cluster start-broker {broker_id} --data-dir {root}",
         )
+    shared, theirs = shared_options(root), read_cluster(known)
+    ours = (option(shared, "--cluster") or FIRST_NAME) if shared else theirs
+    if ours != theirs:
+        raise AdminError(
+            f"the brokers in {root!r} are of cluster {ours}, and those at {known} of {theirs}",
+            "give one of its own brokers as --bootstrap, or leave that out; or another --data-dir",
+        )
     members = read_members(known)
     free = max(members | broker_folders(root).keys()) + 1
     if broker_id in members:  # with an empty folder it would have forgotten what it promised
@@ -61,7 +74,7 @@ def add_broker(
         )
     number = broker_id or free
     options = ["--broker-id", str(number), "--port", str(port or free_ports(1)[0])]
-    _run(root, number, [*options, "--join", known, *shared_options(root)])
+    _run(root, number, [*options, "--join", known, *shared])
 
 
 def start_broker(broker_id: BrokerNumber, data_dir: DataDir) -> None:

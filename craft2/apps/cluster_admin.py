@@ -102,6 +102,12 @@ def read_status(bootstrap: str) -> ClusterStatus:
     return ClusterStatus(reply.cluster_id or "", reply.controller_id, brokers, partitions)
 
 
+def read_cluster(bootstrap: str) -> str:
+    """What it is called. Raises AdminError, NetError."""
+    fields = {"include_cluster_authorized_operations": False}
+    return str(ask(bootstrap, "describe_cluster", 0, fields).cluster_id)
+
+
 def read_voters(bootstrap: str) -> dict[int, Address]:
     """Where the Raft servers are that vote. Raises AdminError, NetError."""
     nodes, voters = _read_quorum(bootstrap)

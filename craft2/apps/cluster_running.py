@@ -47,7 +47,7 @@ def bootstrap_of(given: str | None, data_dir: Path | None) -> str:
     if given is not None:
         return given
     if data_dir is None:
-        raise AdminError("which cluster?", "give --bootstrap or --data-dir")
+        raise AdminError("no cluster is named", "give --bootstrap or --data-dir")
     found = running(data_dir)
     if not found:
         raise AdminError(

@@ -15,7 +15,7 @@ from craft2.clock import Clock
 from craft2.disk import DiskError
 from craft2.record_batch import encode_values
 from phase1_file_queue.log_config import LogError
-from phase2_groups.offset_records import offset_key
+from phase2_groups.offset_records import OffsetKey, read_key
 from phase2_groups.offsets_table import OffsetsTable
 from phase3_raft.partition import Partition
 
@@ -57,14 +57,12 @@ class OffsetsPartition:
         return self._partition.leads and record.leader_epoch == self._epoch
 
     def of_topics(self, gone: Callable[[str], bool]) -> dict[bytes, bytes]:
-        """What is committed for such topics: the records' keys and values."""
-        keys = [
-            offset_key(group, *partition)
-            for group, committed in self.table.offsets.items()
-            for partition in committed
-            if gone(partition[0])
-        ]
-        return {key: self.table.latest[key] for key in keys}
+        """What is committed for such topics, or is just being: the records' keys and values."""
+        known = {**self.table.latest, **self._written}
+        keys = ((key, read_key(key)) for key in known)
+        return {
+            key: known[key] for key, one in keys if isinstance(one, OffsetKey) and gone(one.topic)
+        }
 
     def unchanged(self, records: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
         """Those that are still the latest of their key, with nothing later on its way."""
@@ -72,7 +70,7 @@ class OffsetsPartition:
         return {
             key: value
             for key, value in records.items()
-            if latest.get(key) == value == written.get(key, value)
+            if latest.get(key, value) == value == written.get(key, value)
         }
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:

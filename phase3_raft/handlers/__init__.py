@@ -69,7 +69,7 @@ APIS = [
     Api(18, "api_versions", 0, 3, api_versions.handle, at_once=True),
     Api(19, "create_topics", 2, 7, create_topics.handle, decides=True),
     Api(20, "delete_topics", 1, 6, delete_topics.handle, decides=True),
-    Api(21, "delete_records", 0, 2, delete_records.handle),
+    Api(21, "delete_records", 0, 2, delete_records.handle, waits=True),
     Api(22, "init_producer_id", 0, 4, init_producer_id.handle),
     Api(23, "offset_for_leader_epoch", 2, 4, offset_for_leader_epoch.handle),
     Api(32, "describe_configs", 1, 4, describe_configs.handle),

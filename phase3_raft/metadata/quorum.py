@@ -22,6 +22,7 @@ from craft2.disk import Disk
 from craft2.events import Emitter
 from craft2.net import Address, Net, parse_address
 from phase2_groups.error_codes import ErrorCode
+from phase3_raft.cluster_folder import RAFT_FOLDER
 from phase3_raft.metadata.image import Image
 from phase3_raft.metadata.records import (
     BrokerId,
@@ -44,7 +45,7 @@ from phase3_raft.raft.state import NotLeader, RaftConfig
 from phase3_raft.raft.storage import RaftStorage
 from phase3_raft.refused import InDoubt, Refused
 
-FOLDER = "__raft"
+FOLDER = RAFT_FOLDER
 _LOOKS = 20  # whether another one leads, in the time that a handover may take
 _ANYWHERE = Address("127.0.0.1", 0)
 Changed = Callable[[Sequence[Record]], object]

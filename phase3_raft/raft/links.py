@@ -41,6 +41,7 @@ MAX_QUEUED = 1_000  # messages to one server
 MAX_STRANGERS = 64  # connections, besides two of each server: an old one, and the one that follows
 HELLO_S = 2.0  # the longest that connecting, or a greeting, may take
 PAUSE_S = (0.02, 1.0)  # before one tries again: at first, at most
+CALLED_S = 0.02  # the same if the other one has called
 _READ_BYTES = 256 * 1024
 
 
@@ -232,7 +233,9 @@ class _Link:
             pause_s = min(2 * pause_s, longest)
 
     async def _pause(self, most_s: float) -> None:
-        """So long, or until the other one calls; at once if it has, since we began to connect."""
+        """So long, or until the other one calls; at least a moment: two that are cut off as soon as
+        they have greeted must not call each other without end."""
+        await asyncio.sleep(min(most_s, CALLED_S))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(most_s):
                 await self._called.wait()

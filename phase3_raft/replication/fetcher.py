@@ -155,7 +155,8 @@ class Fetcher:
             log = one.log
             (start, end), epoch = log.bounds, one.record.leader_epoch
             most = self._partition_bytes
-            told = FetchPartition(*key, end, most, epoch, log.latest_epoch, start)
+            last_epoch = log.latest_epoch if start < end else -1  # or it has no last record
+            told = FetchPartition(*key, end, most, epoch, last_epoch, start)
             if self._told.get(key) != told:
                 self._told[key] = told
                 named.append(told)
@@ -173,7 +174,8 @@ class Fetcher:
                 self._pause(key)
             elif found.diverging is not None:
                 cut = truncate_at(found.diverging, partition.log.epoch_end_offset)
-                partition.truncate_to(cut)
+                if not partition.truncate_to(cut):
+                    self._pause(key)  # or the same is asked again and again
             else:
                 if found.records:
                     partition.append_as_follower(found.records)

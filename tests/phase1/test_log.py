@@ -236,6 +236,18 @@ def test_retention_by_bytes_and_age_never_takes_the_active_segment(tmp_path):
         assert log.recovery.clean
 
 
+def test_retention_deletes_so_many_segments_and_none_that_ends_behind_an_offset(tmp_path):
+    config = LogConfig(segment_bytes=400, retention_bytes=0)
+    with PartitionLog(tmp_path / "bytes", config) as log:
+        fill(log, 40)
+        bases = log.segment_bases
+        assert log.apply_retention(most=1) == bases[:1]
+        assert log.apply_retention(before=bases[3] - 1) == bases[1:2]
+        assert log.log_start == bases[2]
+        assert log.apply_retention(before=bases[3]) == bases[2:3]
+        assert log.apply_retention() == bases[3:-1]
+
+
 def test_an_open_slice_survives_the_deletion_of_its_segment(log):
     fill(log, 30)
     piece = log.read(0, 150)

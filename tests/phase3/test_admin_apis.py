@@ -15,7 +15,7 @@ from craft2.faulty_disk import Crashed, FaultyDisk
 from craft2.record_batch import encode_values
 from phase1_file_queue.log_config import CorruptLog
 from phase2_groups.error_codes import ErrorCode
-from phase2_groups.group_messages import OffsetToCommit
+from phase2_groups.group_messages import Commit, OffsetToCommit
 from phase2_groups.group_state import State
 from phase2_groups.offset_records import offset_key, offset_value
 from phase2_groups.topics import MAX_PARTITIONS, create_topic, partition_count
@@ -23,6 +23,7 @@ from phase3_raft import codec, partition_files, schemas
 from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.dispatch import Dispatch
 from phase3_raft.groups.coordinator import partition_of
+from phase3_raft.groups.offsets import OffsetsPartition
 from phase3_raft.handlers import APIS
 from phase3_raft.handlers.fetch import Wanted, wait_for_bytes
 from phase3_raft.metadata.records import BrokerRecord
@@ -655,6 +656,34 @@ def test_a_group_forgets_the_offsets_it_is_told_to():
     assert list(asyncio.run(broker.groups.committed("g"))) == [("t", 1)]
     missing = ask(broker, "offset_delete", 0, fields | {"group_id": "nobody"})
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_first_commit_that_is_on_its_way_goes_with_its_topic(monkeypatch):
+    """Or a topic of that name that is made anew would be read from there."""
+    broker = new_broker()
+    make_topic(broker, "t", 1)
+    offsets = (("t", 0, OffsetToCommit(offset=5)),)
+    asked = Commit(token="1", member_id="", generation=-1, offsets=offsets)
+
+    async def play():
+        safe, begun = asyncio.Event(), asyncio.Semaphore(0)
+
+        async def made_safe(self):
+            begun.release()
+            await safe.wait()
+
+        monkeypatch.setattr(OffsetsPartition, "_made_safe", made_safe)
+        waits = asyncio.ensure_future(broker.groups.ask("g", asked))
+        await begun.acquire()
+        broker.groups.forget_topic("t")
+        await begun.acquire()
+        safe.set()
+        assert (await waits).error == ErrorCode.NONE
+        async with asyncio.timeout(20):
+            while await broker.groups.committed("g"):
+                await asyncio.sleep(0.01)
+
+    asyncio.run(play())
 
 
 @pytest.mark.parametrize("partitions", [1, 5])  # 2 are what the broker would make

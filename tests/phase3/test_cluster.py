@@ -7,6 +7,7 @@ import contextlib
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from uuid import UUID
@@ -21,6 +22,7 @@ from three_brokers import brokers, producing, running, until
 from craft2.disk import DiskError
 from craft2.net import Address, RealNet
 from phase2_groups.error_codes import ErrorCode
+from phase3_raft import schemas
 from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.client.broker_connection import BrokerConnection
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC, partition_of
@@ -115,6 +117,46 @@ async def test_a_replica_that_deletes_nothing_is_waited_for_until_its_broker_is_
         waiting = asyncio.ensure_future(delete_before(cluster, "t", 1))
         await cluster.all.pop(slow).close()
         assert await waiting == (ErrorCode.NONE, 1)
+
+
+@running
+async def test_a_replica_that_began_anew_behind_all_that_was_deleted_can_be_followed(tmp_path):
+    """It knows of no epoch, and those that follow it know of one, and have no record of it."""
+    async with brokers(tmp_path) as cluster:
+        await cluster.make_topic("t")
+        await cluster.produce("t", "a")
+        assert await delete_before(cluster, "t", -1) == (ErrorCode.NONE, 1)
+        leader, heir, other = replica(cluster, 1, "t").record.replicas
+        replica(cluster, heir, "t").reset_to(1)  # as one that was down meanwhile
+        await cluster.all.pop(leader).close()
+        await until(lambda: cluster.all[heir].image.partition("t", 0).leader == heir)
+        assert await cluster.produce("t", "b") == ErrorCode.NONE
+        record = cluster.all[heir].image.partition
+        await until(lambda: set(record("t", 0).isr) == {heir, other})
+        assert cluster.logs("t") == {heir: ["b"], other: ["b"]}
+
+
+@running
+async def test_a_client_that_hangs_up_does_not_wait_for_a_deletion(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        await cluster.make_topic("t")
+        await cluster.produce("t", "a")
+        for n in cluster.all:
+            replica(cluster, n, "t").follow_to = lambda high_watermark, log_start: None
+        wanted = {"name": "t", "partitions": [{"partition_index": 0, "offset": 1}]}
+        fields = {"topics": [wanted], "timeout": 2**31 - 1}
+        body = schemas.encode("delete_records", 1, fields, "request")
+        frame = struct.pack(">hhih", 21, 1, 7, -1) + body
+        address = cluster.all[cluster.leader("t")].address
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(len(frame).to_bytes(4) + frame)
+        partition = replica(cluster, cluster.leader("t"), "t")
+        await until(lambda: partition.log.log_start == 1 and partition._watchers)
+        writer.write_eof()
+        async with asyncio.timeout(SOON):
+            assert await reader.read() == b""
+        await until(lambda: not partition._watchers)
+        writer.close()
 
 
 @running

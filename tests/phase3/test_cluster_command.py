@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from craft2.apps.cli_cluster import shown
 from craft2.apps.cluster_admin import AdminError, PartitionStatus, read_status
 from craft2.local_process import LocalProcess, NotStarted
 from craft2.net import free_ports
-from phase3_raft.cluster_folder import keep_options, read_options
+from phase3_raft.cluster_folder import FIRST_NAME, NAME_FILE, keep_options, option, read_options
 from phase3_raft.local_cluster import LocalCluster
 
 SOON_S = 60
@@ -97,11 +98,11 @@ def test_a_folder_goes_on_with_the_brokers_that_were_added_where_they_were(tmp_p
     with going_on("up", *at, "--base-port", 0) as up:
         assert up.said[-1] == f"what the brokers say is in {tmp_path}/broker-N/broker.log"
         with going_on("add-broker", *at) as added:
-            assert read_options(tmp_path, 4)[-2:] == ["--replicas", "3"]
+            assert option(read_options(tmp_path, 4), "--replicas") == "3"
             produce(up.bootstrap, b"1")
             status, told = craft2("add-broker", *at, "--broker-id", 2)
             assert (status, "craft2 cluster start-broker 2" in told) == (1, True)
-            new = ("--data-dir", tmp_path / "new", "--cluster", "craft2", "--port", 0)
+            new = ("--data-dir", tmp_path / "new", "--port", 0)
             joins = (*new, "--join", up.bootstrap, "--broker-id", 2)
             status, told = craft2(*joins, of="broker")
             assert (status, "--broker-id 2 is that of a voter of this cluster" in told) == (1, True)
@@ -281,3 +282,57 @@ def test_a_process_that_says_nothing_and_ends_is_named_with_its_command(tmp_path
     assert str(refused.value).endswith(
         "it has said nothing. Fix: start it by itself, and see: craft2 broker --data-dir 'a b'"
     )
+
+
+def test_a_folder_of_another_cluster_or_of_one_broker_is_refused(tmp_path):
+    """Else a broker serves what is of one cluster to the clients of the other."""
+    mine, other, single = tmp_path / "mine", tmp_path / "other", ("--brokers", "1")
+    with going_on("up", "--data-dir", mine, "--base-port", 0, *single) as here:
+        with going_on("add-broker", "--data-dir", mine) as added:
+            assert added.end() == 0
+        status, said = craft2("--data-dir", mine, "--port", 0, of="broker")
+        assert status
+        assert "is the folder of a cluster" in said
+        with going_on("up", "--data-dir", other, "--base-port", 0, *single) as there:
+            where = ("--data-dir", mine, "--bootstrap", there.bootstrap)
+            status, said = craft2("add-broker", *where)
+            assert status
+            assert "are of cluster" in said
+            assert there.end() == 0
+        assert here.end() == 0
+    folder = mine / "broker-2"
+    status, said = craft2("--data-dir", folder, "--port", 0, of="broker")
+    assert status
+    assert "belongs to a broker of a cluster" in said
+    status, said = craft2("up", "--data-dir", folder)
+    assert status
+    assert f"name the cluster's: {mine}" in " ".join(said.split())
+    shutil.copytree(folder, other / "broker-2")
+    status, said = craft2("up", "--data-dir", other)
+    assert status
+    assert "belongs to cluster" in said
+
+
+def test_who_joins_takes_the_clusters_name_and_keeps_it(tmp_path):
+    with LocalCluster(1, tmp_path / "c") as cluster:
+        name = read_status(cluster.bootstrap_servers).cluster
+        join = ("--port", "0", "--broker-id", "2", "--join", cluster.bootstrap_servers)
+        status, said = craft2(
+            "--data-dir", tmp_path / "b", *join, "--cluster", "another", of="broker"
+        )
+        assert status
+        assert f"are those of {name}" in " ".join(said.split())
+        with open(tmp_path / "said", "w+") as said:
+            joined = LocalProcess("broker", "--data-dir", tmp_path / "b", *join, errors=said)
+            assert read_status(joined.address).cluster == name
+            joined.stop()
+    with LocalCluster(1, tmp_path / "c") as cluster:
+        assert read_status(cluster.bootstrap_servers).cluster == name
+
+
+def test_a_cluster_that_was_founded_without_a_name_of_its_own_goes_on(tmp_path):
+    with LocalCluster(1, tmp_path, options=("--cluster", FIRST_NAME)) as cluster:
+        assert read_status(cluster.bootstrap_servers).cluster == FIRST_NAME
+    assert not (tmp_path / NAME_FILE).exists()
+    with LocalCluster(1, tmp_path) as cluster:
+        assert read_status(cluster.bootstrap_servers).cluster == FIRST_NAME

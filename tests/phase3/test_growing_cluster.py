@@ -266,7 +266,7 @@ def test_the_commands_of_an_administrator(tmp_path):
                 ("move-partitions", *at, "--to", "1", "--topic", "t", "--partition", 7),
                 "topic 't' has no partition 7",
             ),
-            (("move-partitions", "--to", "1"), "which cluster?"),
+            (("move-partitions", "--to", "1"), "no cluster is named"),
             (
                 ("move-partitions", "--to", "1", "--data-dir", tmp_path / "x"),
                 f"no broker runs in '{tmp_path}/x'. Fix: start some: craft2 cluster up --data-dir "

@@ -720,6 +720,18 @@ def test_who_is_called_by_one_that_it_could_not_reach_tries_again_at_once(monkey
 
 
 @on_a_loop
+async def test_who_is_called_without_end_pauses_all_the_same():
+    peers = {n: Address("127.0.0.1", 1) for n in (1, 2)}
+    some = Links("c", 1, peers, RealNet(), Tasks(), Events(), lambda: 0.5, print, print)
+    link, loop = some._out[2], asyncio.get_running_loop()
+    began = loop.time()
+    for _ in range(3):
+        link.hurry()
+        await link._pause(links.PAUSE_S[1])
+    assert loop.time() - began >= 3 * links.CALLED_S * 0.99
+
+
+@on_a_loop
 async def test_who_stands_still_has_a_bounded_queue_and_makes_nobody_else_wait():
     tasks, came = Tasks(), []
     nowhere = Address("127.0.0.1", 0)

@@ -45,7 +45,8 @@ def host(number: int) -> str:
 class World(Protocol):
     """What clients live in. send_until_ms: then producers end; read_until_ms: then readers do.
 
-    generations: in which each member of a group is at the end; -1: in none.
+    generations: in which each member of a group is; -1: in none. members_agree: in the end all were
+    in one.
     """
 
     timeline: Timeline
@@ -55,6 +56,7 @@ class World(Protocol):
     send_until_ms: int
     read_until_ms: int
     generations: dict[str, int]
+    members_agree: bool
 
     def says(self, who: str, what: str) -> None:
         """For the story, if it comes to that."""
@@ -262,8 +264,9 @@ class _Reader:
         self.begin_again(part, start)
 
     async def delete(self, part: int) -> None:
-        """Have deleted what it has read, up to somewhere."""
-        offset = self._world.chance.randrange(self.positions[part] + 1)
+        """Have deleted what it has read, up to somewhere, or all of it."""
+        chance, position = self._world.chance, self.positions[part]
+        offset = chance.choice((position, chance.randrange(position + 1)))
         rules, key = self._world.rules, (TOPIC, part)
         rules.is_deleting(key, offset)
         fields = requests.delete_records(TOPIC, part, offset)

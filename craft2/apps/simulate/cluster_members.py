@@ -120,13 +120,17 @@ class _Member:
 async def take_part(
     world: World, name: str, machine: Machine, assignments: dict[int, bytes]
 ) -> None:
-    """As long as there is something to read."""
+    """As long as there is something to read; and then until all are of one generation, since one
+    may just be joining again."""
     member, chance = _Member(world, name, machine, assignments), world.chance
     await member.client.make_topic()
-    while world.timeline.now_ms < world.read_until_ms:
+    while not world.members_agree:
         if member.generation < 0:
             await member.join()
         else:
             await member.be_there()
+        world.generations[name] = member.generation
+        known = set(world.generations.values())
+        if world.timeline.now_ms >= world.read_until_ms and len(known) == 1 and -1 not in known:
+            world.members_agree = True
         await asyncio.sleep(chance.random() / 5)
-    world.generations[name] = member.generation
