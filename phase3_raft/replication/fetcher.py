@@ -174,7 +174,9 @@ class Fetcher:
                 self._pause(key)
             elif found.diverging is not None:
                 cut = truncate_at(found.diverging, partition.log.epoch_end_offset)
-                if not partition.truncate_to(cut):
+                if cut < found.log_start:  # it has deleted all that they could have in common
+                    partition.reset_to(found.log_start)
+                elif not partition.truncate_to(cut):
                     self._pause(key)  # or the same is asked again and again
             else:
                 if found.records:

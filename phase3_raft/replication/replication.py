@@ -89,14 +89,19 @@ class Replication:
     def changed(self) -> None:
         """The metadata have."""
         self._changed.set()
-        about = self._controller.metadata.image.brokers.get(self.me.id)
-        if about is None or about.incarnation != self.me.incarnation:
-            return  # they know nothing of this life yet
+        if not self._is_known():
+            return
         self._partitions.let_lead()
-        if not about.fenced:
+        if not self._controller.metadata.image.brokers[self.me.id].fenced:
             self.unfenced.set()
         elif self._gone:
             self._parted.set()
+
+    def _is_known(self) -> bool:
+        """Whether the metadata know of this life of the broker. Before, they may be old: who leads
+        by them may have been deposed since, and whoever followed it would cut what it must keep."""
+        about = self._controller.metadata.image.brokers.get(self.me.id)
+        return about is not None and about.incarnation == self.me.incarnation
 
     def caught_up(self) -> None:
         """A follower may have, or a leader cannot write: the ISR is looked at soon."""
@@ -203,6 +208,8 @@ class Replication:
         while True:
             await self._changed.wait()
             self._changed.clear()
+            if not self._is_known():
+                continue
             followed: dict[TopicPartition, Partition] = {}
             image = self._controller.metadata.image
             mine = [one for one in image.partitions() if self.me.id in one.replicas]

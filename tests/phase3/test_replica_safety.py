@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from craft2.batch_header import stamp
 from craft2.clock import ManualClock
 from craft2.faulty_disk import FaultyDisk
 from craft2.record_batch import encode_values
@@ -18,6 +19,7 @@ from phase2_groups.group_state import GroupLimits
 from phase2_groups.offset_records import offset_key, offset_value
 from phase2_groups.offsets_table import OffsetsTable
 from phase3_raft import partition_files
+from phase3_raft.fetch_messages import Fetched
 from phase3_raft.groups.coordinator import Coordinator
 from phase3_raft.groups.offsets import OffsetsPartition
 from phase3_raft.handlers import fetch, list_offsets
@@ -32,6 +34,8 @@ from phase3_raft.metadata.records import (
 )
 from phase3_raft.partition import NotLeader, Partition
 from phase3_raft.partitions import Partitions
+from phase3_raft.replication.fetcher import Fetcher
+from phase3_raft.replication.throttle import Throttle
 from phase3_raft.schemas import decode, encode
 from phase3_raft.topic_config import TopicConfig
 
@@ -74,6 +78,17 @@ def test_a_follower_with_a_longer_log_is_told_where_to_cut_it():
     assert asked(partition, offset=5, last_epoch=-1).error == ErrorCode.OFFSET_OUT_OF_RANGE
     partition.log.advance_start(1)
     assert asked(partition, offset=0, last_epoch=1).error == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_follower_never_ends_before_where_its_leader_begins():
+    """Its leader has deleted all, and knows of no epoch: nothing is in common, and yet the follower
+    is in the ISR, and may be the next to lead."""
+    follower = led(replace(LED, leader=2))
+    follower.append_as_follower(bytes(stamp(encode_values([b"a", b"b"], timestamps=1), 0, 1)))
+    told = Fetched("t", 0, 0, 2, 2, b"", (-1, 2))
+    fetcher = Fetcher(1, 2, None, print, Throttle(), lambda: None)
+    asyncio.run(fetcher._take(("t", 0), follower, told))
+    assert follower.log.bounds == (2, 2)
 
 
 def test_who_leads_again_with_a_shorter_log_tells_of_all_that_is_new():

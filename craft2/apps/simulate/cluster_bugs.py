@@ -9,7 +9,8 @@ counted, KIP-903); and what takes such a chain of events that it did not show wi
 seeds: a new leader that says where the log ends before it knows (KIP-207), a coordinator that does
 not read its partition anew when it gets it back, a controller that obeys leaders of the past, one
 that forgets what is under way when who asked for it hangs up (`tests/phase3/test_controller.py`
-has that: since records about a topic that is not there change nothing, it does little harm), a
+has that: since records about a topic that is not there change nothing, it does little harm), who
+takes a snapshot and hears of no removal in it (`test_replica_safety.py` has that), a
 leader that answers who asks for one of another epoch (KIP-320; that both compare the epochs of
 their records, KIP-595, catches it too, and 400 seeds showed nothing).
 
@@ -30,7 +31,6 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from craft2.errors import Craft2Error
@@ -41,8 +41,7 @@ from phase3_raft.handlers import fetch
 from phase3_raft.metadata import broker_changes
 from phase3_raft.metadata.controller import Controller
 from phase3_raft.metadata.image import Image
-from phase3_raft.metadata.quorum import _Machine
-from phase3_raft.metadata.records import ProducerIdsRecord, RemovedTopicsRecord, decode_many
+from phase3_raft.metadata.records import ProducerIdsRecord
 from phase3_raft.partition import Partition
 from phase3_raft.partitions import Partitions
 from phase3_raft.replication.replicas import Replicas
@@ -211,16 +210,6 @@ async def _cuts_at_once(self):
     self._partition.advance_start(first)
 
 
-def _takes_the_snapshot_only(self, data):
-    version, encoded = msgspec.msgpack.decode(data, type=tuple[int, bytes])
-    self.image.clear()
-    records = decode_many(encoded)
-    for record in records:
-        self.image.apply(record)
-    self.image.version = version
-    self._changed([one for one in records if not isinstance(one, RemovedTopicsRecord)])
-
-
 async def _commits_alone(self, records):
     self._write(records)
     for key, value in records:
@@ -325,10 +314,6 @@ BUGS: dict[str, Bug] = {
     "compacts-at-once": Bug(
         "the log of offsets is cut before all replicas have what stays of it again (ours)",
         ((OffsetsPartition, "_compact", _cuts_at_once),),
-    ),
-    "removals-unheard": Bug(
-        "who gets a snapshot of the metadata keeps what was removed meanwhile (ours)",
-        ((_Machine, "restore", _takes_the_snapshot_only),),
     ),
     "sequences-forgotten": Bug(
         "a new leader knows nothing of what producers had sent",
