@@ -42,7 +42,7 @@ from phase2_groups.group_state import GroupLimits
 from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.metadata.quorum import QuorumConfig
 
-CALM_MS, SEND_MS, READ_MS, END_MS = 7_000, 9_000, 10_000, 12_000
+CALM_MS, SEND_MS, READ_MS, END_MS = 7_000, 9_200, 10_000, 12_000
 PRODUCERS, MEMBERS = 3, 2
 LATELY = 15  # things that clients were told: so many of the last ones belong to the story
 TOPICS = {
