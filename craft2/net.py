@@ -68,12 +68,20 @@ def parse_address(text: str) -> Address:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that were free a moment ago, all different."""
+    """Ports of this machine that are free, all different, and nobody else's for a minute.
+
+    A port that was free a moment ago may be given to the next program that asks for any. One that
+    has had a connection, and closed it first, is remembered by the kernel (TIME_WAIT, RFC 9293):
+    who asks for any port is not given it, who names it can listen there.
+    """
     with ExitStack() as stack:
-        sockets = [
+        servers = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
         ]
-        return [each.getsockname()[1] for each in sockets]
+        for server in servers:
+            with socket.create_connection(server.getsockname()):
+                server.accept()[0].close()
+        return [each.getsockname()[1] for each in servers]
 
 
 class Receiver(Protocol):

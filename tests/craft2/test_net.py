@@ -11,7 +11,14 @@ import sys
 
 import pytest
 
-from craft2.net import UNACKNOWLEDGED_MS, Address, NetError, RealNet, raise_file_limit
+from craft2.net import (
+    UNACKNOWLEDGED_MS,
+    Address,
+    NetError,
+    RealNet,
+    free_ports,
+    raise_file_limit,
+)
 
 NOWHERE = Address("127.0.0.1", 0)
 
@@ -247,3 +254,15 @@ def test_why_nobody_can_listen_there_and_what_to_do():
         listener.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="which ports are given is Linux's choice")
+def test_free_ports_are_given_to_nobody_who_asks_for_any_and_to_who_names_them():
+    ours = free_ports(300)
+    assert len(set(ours)) == 300
+    with contextlib.ExitStack() as stack:
+        for _ in range(1_000):  # 20 of them would have one of ours
+            server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            assert server.getsockname()[1] not in ours
+    for port in ours:
+        socket.create_server(("127.0.0.1", port)).close()
