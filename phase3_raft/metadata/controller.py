@@ -48,7 +48,7 @@ class Metadata(Protocol):
 
     async def catch_up(self) -> None: ...
 
-    async def keep_members(self) -> None: ...
+    async def keep_members(self) -> Sequence[str]: ...
 
 
 class Controller:
@@ -243,7 +243,8 @@ class Controller:
             for broker in self.metadata.image.live():
                 if broker != self.me:
                     await self._look_after(broker)
-            await self.metadata.keep_members()
+            for line in await self.metadata.keep_members():
+                self._trouble(line)
             if self._now_ms() - self._preferred_ms > self._prefer_ms:
                 self._preferred_ms = self._now_ms()
                 await self.change(broker_changes.prefer)

@@ -56,8 +56,9 @@ class MetadataLog:
     async def catch_up(self) -> None:
         """Nobody else writes."""
 
-    async def keep_members(self) -> None:
+    async def keep_members(self) -> Sequence[str]:
         """There is nobody else."""
+        return []
 
     def write(self, records: Sequence[Record]) -> None:
         """Make these part of the metadata. Raises DiskError: then none of them is."""

@@ -49,6 +49,10 @@ FOLDER = RAFT_FOLDER
 _LOOKS = 20  # whether another one leads, in the time that a handover may take
 _ANYWHERE = Address("127.0.0.1", 0)
 Changed = Callable[[Sequence[Record]], object]
+_REMEDY = (
+    "restore it from this broker's own disk; or, while all other brokers run, empty the broker's "
+    "folder and start it: it copies everything from them"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +123,13 @@ class Quorum:
         joins = me not in config.voters
         members = Members() if joins else Members(voters=tuple(sorted(config.voters)))
         storage = RaftStorage(
-            os.path.join(data_dir, FOLDER), config.cluster, me, members, disk=disk, clock=clock
+            os.path.join(data_dir, FOLDER),
+            config.cluster,
+            me,
+            members,
+            disk=disk,
+            clock=clock,
+            remedy=_REMEDY,
         )
         node = NodeConfig(
             cluster=config.cluster,
@@ -158,17 +168,39 @@ class Quorum:
         """Whether this broker is none of the voters."""
         return self._may_join(self.me)
 
-    async def keep_members(self) -> None:
-        """Brokers that have joined learn what is decided; who was removed does not any more.
+    async def keep_members(self) -> Sequence[str]:
+        """The voters become those of the configuration; brokers that have joined learn what is
+        decided, and who was removed does not any more. Returns what operators should hear.
 
-        To be called by the controller, now and again: a change waits for the one before.
+        To be called by the controller, now and again: one step at a time, and each waits for the
+        one before.
         """
-        members = self.node.members
-        joined = (one.id for one in self.image.brokers.values() if one.raft)
-        learners = tuple(sorted(set(joined) - set(members.voters)))
-        if learners != members.learners:
-            with contextlib.suppress(RaftError):  # not now: the next call tries again
-                await self.node.change_members(Members(members.voters, learners))
+        before = self.node.members
+        try:
+            members = self._next_members(before)
+            if members != before:
+                await self.node.change_members(members)
+        except RaftError:
+            return []  # not now: the next call tries again
+        gone, come = set(before.voters) - set(members.voters), set(members.voters)
+        return [
+            *(f"broker {one} votes no more: {self._why_out(one)}" for one in sorted(gone)),
+            *(f"broker {one} votes now" for one in sorted(come.difference(before.voters))),
+        ]
+
+    def _why_out(self, voter: BrokerId) -> str:
+        if voter in self.config.voters:
+            return "its folder was emptied, and it has to copy everything first"
+        return "it is not among the voters that the controller was started with"
+
+    def _next_members(self, now: Members) -> Members:
+        """Out: one who is not to vote, or whose disk was emptied. In: one who has everything."""
+        wanted = set(self.config.voters)
+        out = [*self.node.emptied, *sorted(set(now.voters) - wanted)]
+        come = [one for one in sorted(wanted - set(now.voters)) if self.node.has_all(one)]
+        voters = set(now.voters).difference(out[:1]) if out else {*now.voters, *come[:1]}
+        joined = {one.id for one in self.image.brokers.values() if one.raft}
+        return Members(tuple(sorted(voters)), tuple(sorted((joined | wanted) - voters)))
 
     @property
     def controller(self) -> BrokerId | None:

@@ -239,6 +239,18 @@ class RaftNode:
         """The latest that this server knows of."""
         return self._server.term
 
+    @property
+    def emptied(self) -> list[ServerId]:
+        """As the server's, while it leads: voters that have lost what they had acknowledged."""
+        return self._server.emptied
+
+    def has_all(self, server: ServerId) -> bool:
+        """Whether another server is connected, and has all that is committed, as far as this one
+        knows while it leads."""
+        peer = self._server.peers.get(server)
+        there = server in self._links.connected()
+        return peer is not None and there and peer.match >= self._server.log.committed
+
     def status(self) -> Status:
         """How this server sees things."""
         server, log = self._server, self._server.log

@@ -7,6 +7,11 @@ is known where the logs agree the leader sends one message at a time; then one a
 without waiting, `max_in_flight` at most (*pipelining*). What got lost shows as a message that does
 not fit.
 
+A voter that refuses what it had acknowledged has *lost* it: its disk is a new one. The paper takes
+disks to last: a majority that counts this voter may lack what was committed with its help. So it
+becomes a learner, of whom nothing is believed that it does not say now, and votes again when it has
+everything (as with KIP-853). To be sure it is asked twice: an answer from before may come late.
+
 An entry is *committed* when a majority has it on disk and it is of the leader's own term; with it,
 all before it are.
 
@@ -120,15 +125,33 @@ class Replication(Elections):
         self._check_answer(answer)
         peer.heard_ms = self._now
         peer.round = max(peer.round, answer.round)
+        votes = answer.sender in self.members.voters
+        known = peer.match if votes else 0
         if answer.ok:
             self._agrees(answer.sender, peer, answer.index)
-        elif peer.match < answer.index and (
+        elif known < answer.index and (
             peer.flow is Flow.REPLICATE or answer.index == peer.next - 1
         ):
             agreed = self.log.last_not_above(answer.hint_index, answer.hint_term)
-            peer.next = max(peer.match, min(agreed, answer.index - 1)) + 1
+            peer.next = max(known, min(agreed, answer.index - 1)) + 1
+            peer.match = min(peer.match, peer.next - 1)
             peer.flow, peer.waits = Flow.PROBE, False
             peer.in_flight.clear()
+        elif votes and answer.index == peer.next - 1:
+            self._doubt(peer, answer)
+
+    def _doubt(self, peer: Peer, answer: Appended) -> None:
+        """A voter refuses what it had acknowledged: see the module."""
+        if not peer.doubted:
+            self.round += 1
+            peer.doubted = self.round
+        elif answer.round >= peer.doubted:
+            peer.emptied = True
+
+    @property
+    def emptied(self) -> list[ServerId]:
+        """The voters that have lost what they had acknowledged, as far as this leader knows."""
+        return [one for one in self.members.voters if one in self.peers and self.peers[one].emptied]
 
     def _check_answer(self, answer: Appended) -> None:
         """That it answers what was asked: a leader's followers have nothing that it has not.
@@ -152,7 +175,8 @@ class Replication(Elections):
         """A follower's log is ours up to `index`, on its disk."""
         while peer.in_flight and peer.in_flight[0] <= index:
             peer.in_flight.popleft()
-        peer.match = max(peer.match, index)
+        if index >= peer.match:
+            peer.match, peer.doubted, peer.emptied = index, 0, False
         peer.next = max(peer.next, peer.match + 1)
         if peer.flow is Flow.PROBE or (
             peer.flow is Flow.SNAPSHOT and peer.match >= self.log.snapshot.index

@@ -106,7 +106,8 @@ class Flow(Enum):
 class Peer:
     """What a leader knows of one other server (paper, figure 2: nextIndex and matchIndex).
 
-    Invariant: match < next; match never falls while the leader is one.
+    Invariant: match < next; match never falls while the leader is one, but of a learner that has
+        lost what it had.
     """
 
     next: int  # the entry to send next
@@ -118,6 +119,8 @@ class Peer:
     round: int = 0  # the latest round it has answered: see `reads`
     heard_ms: int = 0  # when it answered anything
     snapshot_ms: int = 0  # when the snapshot was sent
+    doubted: int = 0  # the round in which it is asked again whether it has what it had; 0: none
+    emptied: bool = False  # it has not: see `replication`
 
 
 class RaftState:

@@ -91,6 +91,7 @@ class RaftStorage:
     members: of a cluster that is just being founded; every server must be given the same. A server
         that joins later, or again after it has lost its folder, is given none, and learns them from
         the log: until then it stands for no election.
+    remedy: what is to be done when the folder cannot be used, for its errors.
     Raises RaftError for a folder of another cluster or server, or for files that are damaged.
     """
 
@@ -103,7 +104,9 @@ class RaftStorage:
         *,
         disk: Disk | None = None,
         clock: Clock | None = None,
+        remedy: str = JOIN_ANEW,
     ) -> None:
+        self._remedy = remedy
         self.directory = os.fspath(directory)
         self._disk = disk or RealDisk()
         self._clock = clock or SystemClock()
@@ -138,7 +141,7 @@ class RaftStorage:
         if found:
             raise RaftError(
                 f"{self.directory!r} has no {missing}, but {', '.join(found)}",
-                JOIN_ANEW,
+                self._remedy,
             )
 
     # Reading.
@@ -160,7 +163,7 @@ class RaftStorage:
             raise RaftError(
                 f"{self.directory!r}: the snapshot ends at {snapshot.index}, and the log begins at "
                 f"{self._log.log_start}",
-                f"entries are missing: {JOIN_ANEW}",
+                f"entries are missing: {self._remedy}",
             )
         entries = [
             Entry(
@@ -177,7 +180,7 @@ class RaftStorage:
             raise RaftError(
                 f"{self.directory!r}: the log ends at {self._log.end_offset - 1}, and "
                 f"{len(entries)} of its entries from {first} on can be read",
-                f"the log is damaged: {JOIN_ANEW}",
+                f"the log is damaged: {self._remedy}",
             )
         self._check_terms(snapshot, entries)
         self._check_hard_state(hard_state, "log", entries[-1].term if entries else 0)
@@ -190,13 +193,13 @@ class RaftStorage:
             raise RaftError(
                 f"{self.directory!r}: hard_state says term {hard_state.term}, and the {name} "
                 f"{term}: its file is lost, or an old one, or the {name} is damaged",
-                JOIN_ANEW,
+                self._remedy,
             )
 
     def _check_terms(self, snapshot: Snapshot, entries: Sequence[Entry]) -> None:
         """See the module. Raises RaftError."""
         path, before = self._path("log"), snapshot.term
-        fix = f"the log is damaged: {JOIN_ANEW}"
+        fix = f"the log is damaged: {self._remedy}"
         for entry in entries:
             if entry.term < before:
                 raise RaftError(
@@ -254,7 +257,7 @@ class RaftStorage:
         if len(data) < 5 or crc32c(body).to_bytes(4, "big") != crc:
             raise RaftError(
                 f"{path!r} is damaged: {len(data)} bytes whose checksum is wrong",
-                JOIN_ANEW,
+                self._remedy,
             )
         try:
             what = msgspec.msgpack.decode(body, type=kind)
@@ -267,7 +270,7 @@ class RaftStorage:
     def _not_ours(self, path: str, why: str) -> RaftError:
         return RaftError(
             f"{path!r} holds nothing that a server writes there: {why}",
-            JOIN_ANEW,
+            self._remedy,
         )
 
     # Writing.

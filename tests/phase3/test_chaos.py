@@ -24,7 +24,7 @@ def test_two_minutes_of_every_fault_that_this_machine_can_break_no_promise(tmp_p
     assert "no promise was broken" in said
     facts = json.loads((out / "chaos.json").read_text())
     kinds = {*facts["struck"], *facts["not_reached"], *facts["left_out"]}
-    assert len(kinds) == 12
+    assert len(kinds) == 13
     assert len(facts["struck"]) >= 5
     assert (out / "report.html").exists()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 import subprocess
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -88,6 +90,70 @@ async def test_a_broker_joins_is_given_partitions_and_comes_again(tmp_path):
                 await until(lambda: len(cluster.logs("t")[4]) == len(cluster.logs("t")[2]))
             assert cluster.all[1].image.live() == [1, 2, 3]
         assert cluster.logs("t")[2] == ["before", "after", "after"]
+
+
+def voters(broker):
+    return broker.metadata.node.members.voters
+
+
+@running
+async def test_a_voter_whose_folder_was_emptied_copies_everything_and_votes_again(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        assert await cluster.make_topic("t", min_insync_replicas="2") == ErrorCode.NONE
+        assert await cluster.produce("t", "before") == ErrorCode.NONE
+        leads = cluster.all[1].controller_id
+        lost, other = {1, 2, 3} - {leads}
+        await cluster.all[lost].close()
+        shutil.rmtree(tmp_path / str(lost))
+        await until(lambda: lost not in cluster.all[leads].image.live())
+        await cluster.again(lost)
+        await until(lambda: len(cluster.all[leads].image.partition("t", 0).isr) == 3)
+        await until(lambda: voters(cluster.all[lost]) == (1, 2, 3))
+        assert any("was emptied" in line for line in cluster.said)
+        await cluster.all.pop(other).close()  # now the one that was lost is needed
+        try:
+            await until(lambda: cluster.leader("t") not in (other, -1))
+            assert await cluster.produce("t", "after") == ErrorCode.NONE
+            assert cluster.logs("t")[lost] == ["before", "after"]
+        finally:
+            await cluster.all[lost].close()
+
+
+@running
+async def test_a_broker_that_had_joined_and_whose_folder_was_emptied_copies_everything(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        assert await cluster.make_topic("t", partitions=8) == ErrorCode.NONE
+        for _ in range(2):
+            async with joined(cluster, tmp_path) as fourth:
+                assert fourth.image.live() == [1, 2, 3, 4]
+                assert len(fourth.image.topics["t"].partitions) == 8
+            shutil.rmtree(tmp_path / "4")
+
+
+@running
+async def test_another_list_of_voters_replaces_one_that_is_no_more(tmp_path):
+    """Brokers are started with it one after the other, and it is the same cluster all the time."""
+    async with brokers(tmp_path) as cluster:
+        assert await cluster.make_topic("t", replicas=2) == ErrorCode.NONE
+        async with joined(cluster, tmp_path) as fourth:
+            assert fourth.image.live() == [1, 2, 3, 4]
+        await cluster.all.pop(3).close()
+        quorum = cluster.all[1].config.quorum
+        [port] = free_ports(1)
+        listed = {n: quorum.voters[n] for n in (1, 2)} | {4: Address("127.0.0.1", port)}
+        cluster.all[4] = fourth
+        for number in (1, 2, 4):
+            if number != 4:
+                await cluster.all[number].close()
+            config = cluster.all[number].config
+            config = replace(config, quorum=replace(config.quorum, voters=listed, seeds=()))
+            cluster.all[number] = Broker(config, trouble=cluster.said.append)
+            await cluster.all[number].open()
+            await cluster.all[number].serves()
+        await until(lambda: {voters(one) for one in cluster.all.values()} == {(1, 2, 4)})
+        await cluster.all.pop(1).close()  # now the new one is needed
+        await until(lambda: cluster.all[2].controller_id in (2, 4))
+        assert await cluster.make_topic("u", replicas=2, asked=2) == ErrorCode.NONE
 
 
 @running

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from raft_cluster import Cluster, entries
 
 from phase3_raft.raft.messages import (
@@ -591,6 +592,96 @@ def test_4_2_2_a_leader_that_is_removed_leads_until_that_is_committed():
     assert cluster[1].role is Role.FOLLOWER
     assert cluster[2].log.committed == cluster[3].log.committed == 2
     assert cluster.elect(1) is Role.FOLLOWER
+
+
+def emptied(cluster, i):
+    """Server i, started again with an empty folder."""
+    cluster.add(i)
+    cluster.applied[i] = []
+
+
+def test_a_voter_whose_disk_was_emptied_is_found_out_and_comes_again_as_a_learner():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose([b"x", b"y"])
+    cluster.deliver()
+    emptied(cluster, 3)
+    cluster.beat(1)
+    cluster.beat(1)
+    assert cluster[1].emptied == [3]
+    assert cluster[3].log.last_index == 0
+    cluster[1].change_members(Members(voters=(1, 2), learners=(3,)))
+    cluster.beat(1)
+    cluster.beat(1)
+    assert cluster[1].emptied == []
+    assert cluster.applied[3] == cluster.applied[1]
+    cluster[1].change_members(Members(voters=(1, 2, 3)))
+    cluster.deliver()
+    assert cluster[3].members.voters == (1, 2, 3)
+
+
+def test_what_a_voter_had_acknowledged_does_not_count_once_its_disk_was_emptied():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.down = {2}
+    emptied(cluster, 3)
+    cluster[1].propose([b"x"])
+    for _ in range(5):
+        cluster.beat(1)
+    assert b"x" not in cluster.applied[1]
+
+
+def test_a_voter_whose_disk_was_emptied_is_found_out_while_much_is_on_its_way():
+    cluster = Cluster(3, max_in_flight=2)
+    cluster.elect(1)
+    cluster[1].propose([b"x"])
+    cluster.deliver()
+    cluster.down = {3}
+    for n in range(5):
+        cluster[1].propose([b"%d" % n])
+        cluster.deliver()
+    cluster.down = set()
+    emptied(cluster, 3)
+    for _ in range(4):
+        cluster.beat(1)
+    assert cluster[1].emptied == [3]
+
+
+def test_a_learner_whose_disk_was_emptied_gets_everything_again():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.add(4, members=Members())
+    cluster[1].change_members(Members(voters=(1, 2, 3), learners=(4,)))
+    cluster[1].propose([b"x", b"y"])
+    cluster.deliver()
+    cluster.add(4, members=Members())
+    cluster.applied[4] = []
+    cluster.beat(1)
+    cluster.beat(1)
+    assert cluster.applied[4] == cluster.applied[1]
+
+
+def test_a_refusal_that_comes_late_is_no_sign_of_a_lost_disk():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.down = {3}
+    cluster[1].propose([b"x"])
+    cluster.deliver()
+    cluster.down = set()
+    late = []
+    cluster.now = cluster[1].heartbeat_at_ms
+    cluster[1].tick(cluster.now)
+    cluster.deliver(drop=lambda m: isinstance(m, Appended) and not m.ok and not late.append(m))
+    cluster.beat(1)
+    assert late
+    assert cluster[3].log.last_index == cluster[1].log.last_index
+    for again in (*late, *late):
+        cluster[1].step(replace(again, index=cluster[1].peers[3].next - 1), cluster.now)
+    cluster.deliver()
+    assert cluster[1].emptied == []
+    cluster.beat(1)
+    cluster.beat(1)
+    assert cluster[1].emptied == []
 
 
 def test_7_a_follower_that_needs_what_is_gone_gets_a_snapshot():

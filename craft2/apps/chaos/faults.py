@@ -187,6 +187,16 @@ def _full_disk(world: World) -> Iterator[str]:
             world.disks.free(number)
 
 
+@_fault("lose-disk", "kill -9 of one broker, which starts again with an empty folder")
+def _lose_disk(world: World) -> Iterator[str]:
+    [number] = world.some(1)
+    with world.timeline.struck("disk lost", number):
+        world.brokers.kill(number)
+        world.disks.wipe(number)
+        yield f"broker {number} lost its disk"
+        world.brokers.start(number)
+
+
 @_fault(ROLLING, "SIGTERM and a new start, one broker after the other; no send may fail")
 def _rolling_restart(world: World) -> Iterator[str]:
     began = world.timeline.now()
