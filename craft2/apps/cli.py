@@ -32,6 +32,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its columns cut long names short, and it keeps the ends of our lines
 )
 
 Folder = Annotated[

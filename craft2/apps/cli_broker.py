@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from craft2.apps.broker_file import BadBrokerFile
-from craft2.apps.plain_help import PlainHelp
 
 if TYPE_CHECKING:
     from craft2.net import Address
@@ -19,7 +18,7 @@ _ELECTION_MS = 300  # at least: shorter than that and nobody could be heard in t
 
 def register(app: typer.Typer) -> None:
     """Add the verb to `app`."""
-    app.command(cls=PlainHelp)(broker)
+    app.command()(broker)
 
 
 def _take_from_file(context: typer.Context, path: Path | None) -> Path | None:

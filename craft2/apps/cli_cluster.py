@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from craft2.apps.cluster_admin import PartitionStatus
     from phase3_raft.local_cluster import Ended
 
-cluster = typer.Typer(no_args_is_help=True, help="Several brokers that keep copies of each other.")
+cluster = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Several brokers that keep copies of each other.",
+)
 
 _LOOK_S = 0.5
 

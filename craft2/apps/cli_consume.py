@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 consume = typer.Typer(
     help="Read a queue as a member of a group: write each message, then commit it.",
     no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 Group = Annotated[str, typer.Argument(help="Whose committed offsets to go on from.")]

@@ -12,7 +12,9 @@ import typer
 if TYPE_CHECKING:
     from craft2.apps.peer_process import PeerProcess
 
-peer = typer.Typer(help="Run what we compare ourselves with.", no_args_is_help=True)
+peer = typer.Typer(
+    help="Run what we compare ourselves with.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 def register(app: typer.Typer) -> None:

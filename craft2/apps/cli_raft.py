@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from craft2.apps.plain_help import PlainHelp
-
-raft = typer.Typer(help="Raft: run a server; simulate clusters.", no_args_is_help=True)
+raft = typer.Typer(
+    help="Raft: run a server; simulate clusters.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -22,7 +22,7 @@ def _verbs() -> None:
     """Raft: run a server; simulate clusters."""
 
 
-@raft.command(cls=PlainHelp)
+@raft.command()
 def serve(
     server_id: Annotated[int, typer.Option("--id", help="This server's number.")],
     peers: Annotated[str, typer.Option(help="Everybody, as 1=host:port,2=host:port,3=host:port.")],

@@ -54,7 +54,8 @@ def summary(outcome: Outcome) -> list[str]:
     """For the terminal."""
     lines = ["", *(f"{name:36}{value}" for name, value in figures(outcome).items()), ""]
     lines.append("faults: " + ", ".join(f"{n} {name}" for name, n in outcome.struck.items()))
-    lines += [f"not reached: {name}" for name in outcome.not_reached]
+    if outcome.not_reached:
+        lines.append("no time for: " + ", ".join(outcome.not_reached))
     lines += [f"left out: {name}, {why}" for name, why in outcome.left_out.items()]
     if outcome.errors:
         told = ", ".join(f"{count} {name}" for name, count in outcome.errors.most_common())
