@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from craft2.apps.broker_process import PID_FILE, read_pid_file
 from craft2.batch_header import CRC_START, HEADER_SIZE, BatchHeader, read_header, verify
 from craft2.disk import RealDisk
 from craft2.errors import Craft2Error
@@ -80,7 +81,7 @@ def inspect(path: Path, console: Console, *, records: bool = False, at: int | No
         return _hexdump(path, at, console) if at is not None else _segment(path, console, records)
     if path.suffix == ".msg" and path.is_file():
         return _message(path, console)
-    if path.is_dir() and _topics(path, console):
+    if path.is_dir() and (_broker(path, console) + _topics(path, console)):
         return True
     brokers = [str(path / os.path.basename(one)) for one in broker_folders(str(path)).values()]
     if brokers:
@@ -91,6 +92,16 @@ def inspect(path: Path, console: Console, *, records: bool = False, at: int | No
         "file",
         "name the directory that holds queue.json, a log's directory, or one such file",
     )
+
+
+def _broker(root: Path, console: Console) -> bool:
+    """What a broker's folder says of it; False if it is none."""
+    if not (root / PID_FILE).exists():
+        return False
+    runs = read_pid_file(str(root))
+    told = f"process {runs[0]} runs, and what is here changes" if runs else "it does not run"
+    console.print(f"the folder of a broker: {told}", markup=False, highlight=False)
+    return True
 
 
 def _topics(root: Path, console: Console) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import platform
 import re
@@ -13,12 +14,14 @@ from pathlib import Path
 import pytest
 import typer
 from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
 from typer.testing import CliRunner
 
 from craft2.apps import broker_metrics, broker_process
 from craft2.apps.broker_file import BadBrokerFile, read_settings
 from craft2.apps.broker_process import read_pid_file
 from craft2.apps.cli_broker import _quorum, register
+from craft2.apps.inspect import inspect
 from craft2.local_process import NotStarted
 from craft2.net import free_ports
 from phase3_raft.broker import Broker, BrokerConfig
@@ -225,3 +228,12 @@ def test_what_is_freed_is_kept_for_the_next_batch():
         print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 1_000  # of 102,400 pages
+
+
+def test_inspect_says_whether_a_broker_runs_in_its_folder(tmp_path):
+    console = Console(file=io.StringIO(), width=160)
+    with LocalBroker(str(tmp_path)) as broker:
+        assert inspect(tmp_path, console)
+        assert f"process {broker.pid} runs" in console.file.getvalue()
+    assert inspect(tmp_path, console)
+    assert "it does not run" in console.file.getvalue()
