@@ -239,6 +239,10 @@ class Broker:
         for record in records:
             if isinstance(record, RemoveTopicRecord):
                 self.groups.forget_topic(record.name)
+        for who in self.known_brokers.started_again(records):
+            self.fetch_sessions.end_of(who)
+            for _, partition in self.partitions.all():
+                partition.started_again(who)
         self.known_brokers.changed(records)
         self.partitions.changed(records)
         for number, offsets in list(self._offsets.items()):

@@ -165,9 +165,11 @@ class Session:
         return told
 
     def close(self) -> None:
-        """It is no more."""
+        """It is no more: who still waits hears of nothing."""
         for key in list(self._watching):
             self._unwatch(key)
+        self._wanted.clear()
+        self._due.clear()
 
 
 def _has_more(wanted: Wanted) -> bool:
@@ -231,6 +233,11 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
+
+    def end_of(self, follower: int) -> None:
+        """A broker's sessions end: it says anew what it has."""
+        for session in [one for one in self._sessions.values() if one.follower == follower]:
+            self.end(session.id)
 
     def _used(self, session: Session) -> None:
         session.used_ms = self._now_ms()

@@ -26,6 +26,7 @@ class KnownBrokers:
         self._image, self._clock = image, clock
         self._there: set[BrokerId] = set()
         self._gone_s: dict[BrokerId, float] = {}  # since when
+        self._lives: dict[BrokerId, int] = {}  # the epoch of each one's registration
 
     def changed(self, records: Iterable[Record]) -> None:
         """The metadata say something new."""
@@ -37,6 +38,16 @@ class KnownBrokers:
             elif record.id in self._there:
                 self._there.remove(record.id)
                 self._gone_s[record.id] = self._clock.monotonic()
+
+    def started_again(self, records: Iterable[Record]) -> list[BrokerId]:
+        """Those whose process is another one than when this was last asked."""
+        again = []
+        for record in records:
+            if isinstance(record, BrokerRecord):
+                if self._lives.get(record.id, record.epoch) != record.epoch:
+                    again.append(record.id)
+                self._lives[record.id] = record.epoch
+        return again
 
     def named(self) -> list[BrokerRecord]:
         """Those that clients are told of."""

@@ -300,6 +300,10 @@ class Partition:
         if follower not in self.record.isr and offset >= self.high_watermark:
             self.caught_up()
 
+    def started_again(self, follower: BrokerId) -> None:
+        """What a follower had in its last life does not count."""
+        self.replicas.started_again(follower)
+
     def had_all(self, follower: BrokerId, at_ms: int) -> None:
         """A follower had all that there was when it last asked; since a moment there is more."""
         self.replicas.had_all(follower, at_ms)

@@ -1,6 +1,6 @@
 """Connections to the other brokers of a cluster, which are asked as clients ask them.
 
-    reply = await peers.ask(2, "alter_partition", 2, fields)
+    reply = await peers.ask(2, "alter_partition", 3, fields)
     reply = await peers.pass_on(2, frame, host)  # a client's request, to the controller
 
 All brokers are of one version, so nobody asks for versions first. A connection is opened when it

@@ -95,7 +95,7 @@ OF_CLUSTERS = [
     Api(64, "unregister_broker", 0, 0, unregister_broker.handle, decides=True),
 ]
 BETWEEN_BROKERS = [  # clients are not told of these
-    Api(56, "alter_partition", 2, 2, alter_partition.handle, at_once=True),
+    Api(56, "alter_partition", 3, 3, alter_partition.handle, at_once=True),
     Api(58, "envelope", 0, 0, envelope.handle, at_once=True, most_bytes=2 * MOST_BYTES),
     Api(62, "broker_registration", 0, 0, broker_registration.handle, at_once=True, decides=True),
     Api(63, "broker_heartbeat", 0, 0, broker_heartbeat.handle, at_once=True),

@@ -1,6 +1,8 @@
-"""AlterPartition (key 56), version 2: a leader asks the controller for another ISR.
+"""AlterPartition (key 56), version 3: a leader asks the controller for another ISR.
 
-Asked by brokers alone. All that are granted in one request are committed together.
+Asked by brokers alone. All that are granted in one request are committed together. A leader says of
+each replica in which life it had everything: one that was started again since may have lost it, and
+is not taken in (KIP-903).
 """
 
 from __future__ import annotations
@@ -30,6 +32,10 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
         for topic in request.topics:
             name = names.get(topic.topic_id.hex if topic.topic_id else "", "")
             for one in topic.partitions:
+                isr = {who.broker_id: who.broker_epoch for who in one.new_isr_with_epochs}
+                if any(epoch != _epoch(image, who) for who, epoch in isr.items()):
+                    outcomes.append(ErrorCode.INELIGIBLE_REPLICA)
+                    continue
                 outcomes.append(
                     change_isr(
                         image,
@@ -38,7 +44,7 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
                         one.partition_index,
                         one.leader_epoch,
                         one.partition_epoch,
-                        one.new_isr,
+                        tuple(isr),
                         broker.controller.leaving,
                     )
                 )
@@ -79,3 +85,8 @@ def _outcome(one: PartitionRecord | ErrorCode) -> Fields:
         "leader_recovery_state": 0,
         "partition_epoch": one.partition_epoch,
     }
+
+
+def _epoch(image: Image, broker: int) -> int | None:
+    about = image.brokers.get(broker)
+    return None if about is None else about.epoch

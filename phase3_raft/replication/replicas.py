@@ -117,6 +117,12 @@ class Replicas:
         if follower is not None:
             follower.caught_up_ms = max(follower.caught_up_ms, at_ms)
 
+    def started_again(self, who: BrokerId) -> None:
+        """A follower's process is another one (KIP-903): it may have lost what it had, so it has
+        nothing until it says what."""
+        if who in self.followers:
+            self.followers[who] = Follower(caught_up_ms=self.followers[who].caught_up_ms)
+
     # What follows from it.
 
     # EXERCISE 25.1 the high watermark

@@ -259,7 +259,11 @@ class Replication:
                 {
                     "partition_index": number,
                     "leader_epoch": partition.record.leader_epoch,
-                    "new_isr": isr,
+                    "new_isr_with_epochs": [
+                        {"broker_id": who, "broker_epoch": image.brokers[who].epoch}
+                        for who in isr
+                        if who in image.brokers
+                    ],
                     "leader_recovery_state": 0,
                     "partition_epoch": partition.record.partition_epoch,
                 }
@@ -271,7 +275,7 @@ class Replication:
         ]
         fields = {"broker_id": self.me.id, "broker_epoch": self._epoch, "topics": asked}
         try:
-            reply = await self._ask("alter_partition", 2, fields)
+            reply = await self._ask("alter_partition", 3, fields)
         except BaseException:
             for partition, _ in wanted.values():
                 partition.replicas.answered(refused=False)

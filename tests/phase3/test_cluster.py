@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -30,6 +31,7 @@ from phase3_raft.local_cluster import LocalCluster
 from phase3_raft.metadata.quorum import QuorumConfig
 from phase3_raft.raft.messages import RaftError
 from phase3_raft.replication import fetcher
+from phase3_raft.replication.replication import Replication
 
 SOON = 30.0
 
@@ -503,3 +505,65 @@ async def test_a_partition_moves_to_other_brokers_and_its_first_replica_leads(tm
         assert told == ErrorCode.ELECTION_NOT_NEEDED
         reply = await cluster.ask(1, "elect_leaders", 2, {**fields, "election_type": 5})
         assert reply.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_replica_that_lost_its_records_is_not_in_sync_before_it_has_them_again(
+    tmp_path, monkeypatch
+):
+    """However long it takes to open its partitions: what it had counts in its last life only."""
+    gate, follow = asyncio.Event(), Replication._follow
+
+    async def later(self):
+        await gate.wait()
+        await follow(self)
+
+    @running
+    async def test():
+        async with brokers(tmp_path) as cluster:
+            assert await cluster.make_topic("t") == ErrorCode.NONE
+            assert await cluster.produce("t", *map(str, range(100))) == ErrorCode.NONE
+            leads = cluster.leader("t")
+            [lost, *_] = {1, 2, 3} - {leads, cluster.all[1].controller_id}
+            await cluster.all[lost].close()
+            shutil.rmtree(tmp_path / str(lost) / "t-0")
+            await until(lambda: lost not in cluster.all[leads].image.live())
+            monkeypatch.setattr(Replication, "_follow", later)
+            await cluster.again(lost)
+            await until(lambda: lost in cluster.all[leads].image.live())
+            await cluster.all[leads].replication._ask_for_isr()
+            assert lost not in cluster.all[leads].image.partition("t", 0).isr
+            gate.set()
+            await until(lambda: lost in cluster.all[leads].image.partition("t", 0).isr)
+            assert len(cluster.logs("t")[lost]) == 100
+
+    test()
+
+
+@running
+async def test_a_leader_that_knows_of_a_former_life_is_refused(tmp_path):
+    """KIP-903: its request may have been on its way while the replica was started again."""
+    async with brokers(tmp_path) as cluster:
+        assert await cluster.make_topic("t") == ErrorCode.NONE
+        leads = cluster.leader("t")
+        image = cluster.all[leads].image
+        one = image.partition("t", 0)
+        for change, error in ((-1, ErrorCode.INELIGIBLE_REPLICA), (0, ErrorCode.NONE)):
+            epochs = {who: image.brokers[who].epoch for who in one.isr}
+            epochs[max(set(one.isr) - {leads})] += change
+            partition = {
+                "partition_index": 0,
+                "leader_epoch": one.leader_epoch,
+                "new_isr_with_epochs": [
+                    {"broker_id": who, "broker_epoch": epoch} for who, epoch in epochs.items()
+                ],
+                "leader_recovery_state": 0,
+                "partition_epoch": one.partition_epoch,
+            }
+            topic = {"topic_id": UUID(image.topics["t"].topic_id), "partitions": [partition]}
+            asked = {
+                "broker_id": leads,
+                "broker_epoch": image.brokers[leads].epoch,
+                "topics": [topic],
+            }
+            reply = await cluster.ask(cluster.all[1].controller_id, "alter_partition", 3, asked)
+            assert reply.topics[0].partitions[0].error_code == error
