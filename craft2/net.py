@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import resource
 import socket
 from collections.abc import Callable
@@ -62,9 +63,17 @@ def parse_address(text: str) -> Address:
     Address(host='127.0.0.1', port=9092)
     """
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
+    if not is_host(host) or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65_535:
         raise NetError(f"the address {text!r}", "give host:port, such as 127.0.0.1:9092")
     return Address(host, int(port))
+
+
+def is_host(name: str) -> bool:
+    """Whether it could be a host's name or address: whether anybody has it is another question."""
+    try:
+        return bool(name.encode("idna")) and "\0" not in name
+    except UnicodeError:
+        return False
 
 
 def free_ports(count: int) -> list[int]:
@@ -386,7 +395,11 @@ class RealNet:
         return listener
 
     async def connect(self, address: Address) -> tuple[Reader, Writer]:
-        _, connection = await asyncio.get_running_loop().create_connection(_Opened, *address)
+        loop = asyncio.get_running_loop()
+        try:
+            _, connection = await loop.create_connection(_Opened, *address)
+        except (ValueError, OverflowError) as error:  # it can be nobody's name, or no port
+            raise OSError(f"{address} is no address: {error}") from error
         return connection, connection
 
 

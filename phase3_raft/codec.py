@@ -33,6 +33,7 @@ from craft2.errors import Craft2Error
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]  # (data, position) -> (value, its end)
 Write: TypeAlias = Callable[[bytearray, Any], None]
 
+MOST_VALUES = 200_000  # of a list: more would hold up all others while they are read
 _NO_UUID = bytes(16)
 _FIX = "see whether the sender speaks this version of the message"
 
@@ -116,11 +117,9 @@ def write_compact_length(out: bytearray, length: int) -> None:
 def read_count(data: bytes, at: int, *, compact: bool) -> tuple[int, int]:
     """How many values a list has, which cannot be more than bytes are left. Raises BadMessage."""
     count, at = (read_compact_length if compact else read_int32)(data, at)
-    if not 0 <= count <= len(data) - at:
-        raise BadMessage(
-            f"{count} values in a list, before byte {at} of {len(data)}",
-            _FIX,
-        )
+    if not 0 <= count <= min(len(data) - at, MOST_VALUES):
+        most = f"where {MOST_VALUES} are the most"
+        raise BadMessage(f"{count} values in a list, before byte {at} of {len(data)}, {most}", _FIX)
     return count, at
 
 
@@ -172,6 +171,9 @@ def array(read_one: Read, write_one: Write, *, compact: bool) -> tuple[Read, Wri
             return None, at
         if count > len(data) - at:  # each takes a byte at least
             raise _too_short(data, at, count)
+        if count > MOST_VALUES:
+            problem = f"{count} values in a list, before byte {at}: {MOST_VALUES} are the most"
+            raise BadMessage(problem, "ask for less at once")
         values = []
         for _ in range(count):
             value, at = read_one(data, at)

@@ -19,7 +19,7 @@ from phase1_file_queue.log_config import LogConfig
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.refused import Refused
 
-_NUMBER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
 _REPLICAS = r"\*|(\d+:\d+(,\d+:\d+)*)?"
 _MAX_INT64 = 2**63 - 1
 _MAX_INT32 = 2**31 - 1

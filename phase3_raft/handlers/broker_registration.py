@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from craft2.disk import DiskError
-from craft2.net import Address
+from craft2.net import Address, is_host
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
@@ -22,7 +22,7 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply."""
     if request.cluster_id != broker.cluster_id:
         return _reply(ErrorCode.INCONSISTENT_CLUSTER_ID)
-    if not all(one.host for one in request.listeners) or request.incarnation_id is None:
+    if not all(is_host(one.host) for one in request.listeners) or request.incarnation_id is None:
         return _reply(ErrorCode.INVALID_REQUEST)
     listeners = {one.name: Address(one.host, one.port) for one in request.listeners}
     where, raft = listeners.get("PLAINTEXT"), listeners.get("RAFT")

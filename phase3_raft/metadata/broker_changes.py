@@ -1,6 +1,8 @@
 """What becomes of the metadata when a broker comes, goes, or a partition's replicas change.
 
-Functions of the image, as in `topic_changes`. The rules that keep acknowledged records:
+Functions of the image, as in `topic_changes`. What becomes of many partitions may be committed in
+parts (`Controller.change_in_parts`): so the broker's record, which says that all is done, is last.
+The rules that keep acknowledged records:
 
     a leader comes from the ISR   only its members have all that was acknowledged; if none of them
                                   is there, there is no leader (unless the topic allows an unclean
@@ -41,7 +43,7 @@ def fence(image: Image, broker: BrokerId) -> list[Record]:
     if about is None or about.fenced:
         return []
     live = set(image.live()) - {broker}
-    return [replace(about, fenced=True), *_without(image, broker, live)]
+    return [*_without(image, broker, live), replace(about, fenced=True)]
 
 
 def unfence(image: Image, broker: BrokerId) -> list[Record]:
@@ -50,19 +52,18 @@ def unfence(image: Image, broker: BrokerId) -> list[Record]:
     if about is None or not about.fenced:
         return []
     live = {*image.live(), broker}
-    changes = [replace(about, fenced=False)]
-    return [*changes, *(new for one in image.partitions() if (new := _led(image, one, live)))]
+    led = (new for one in image.partitions() if (new := _led(image, one, live)))
+    return [*led, replace(about, fenced=False)]
 
 
 def register(image: Image, broker: BrokerRecord) -> list[Record]:
     """A broker has been started; it is fenced until it says that it has caught up."""
     before = image.brokers.get(broker.id)
-    epoch = image.version + 1
-    changed = replace(broker, fenced=True, epoch=epoch)
-    if before is None or before.fenced:
-        return [changed]
-    live = set(image.live()) - {broker.id}
-    return [changed, *_without(image, broker.id, live)]
+    changes: list[Record] = []
+    if before is not None and not before.fenced:
+        changes = _without(image, broker.id, set(image.live()) - {broker.id})
+    epoch = image.version + len(changes) + 1
+    return [*changes, replace(broker, fenced=True, epoch=epoch)]
 
 
 def unregister(image: Image, broker: BrokerId) -> list[Record]:
@@ -89,7 +90,7 @@ def unregister(image: Image, broker: BrokerId) -> list[Record]:
 
 def configure(image: Image, name: str, changes: Mapping[str, str | None]) -> list[Record]:
     """Other settings of a broker, "" for all; None: the default. Raises Refused."""
-    if name != FOR_ALL and not (name.isdecimal() and int(name) in image.brokers):
+    if name != FOR_ALL and name not in map(str, image.brokers):
         raise Refused.because(
             ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}", f"take one of {image.live()}"
         )

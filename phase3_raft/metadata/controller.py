@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from craft2.clock import Clock
@@ -28,6 +29,7 @@ from phase3_raft.metadata.image import Image
 from phase3_raft.metadata.records import BrokerId, BrokerRecord, ProducerIdsRecord, Record
 from phase3_raft.refused import InDoubt, Refused
 
+PART = 1_000  # records of a change that need not be committed together
 PRODUCER_IDS = 1_000  # given to a broker at a time
 _LEARN_S = 5.0  # what became of a change: an election's time, and some
 Decide = Callable[[Image], Sequence[Record]]
@@ -104,6 +106,23 @@ class Controller:
             if not outcome:
                 raise self._not_controller() from None
             return doubt.records
+
+    async def change_in_parts(self, decide: Decide) -> bool:
+        """As `change`, in as many commits as it takes; whether there was anything to do.
+
+        For changes of many partitions, which together may be more than what is committed at once.
+        After each part `decide` is asked for the rest, and others may decide something in between.
+        """
+        return await self._in_parts(self.change, decide)
+
+    async def _in_parts(
+        self, change: Callable[[Decide], Awaitable[Sequence[Record]]], decide: Decide
+    ) -> bool:
+        done = await change(lambda image: decide(image)[:PART])
+        some = bool(done)
+        while len(done) == PART:
+            done = await change(lambda image: decide(image)[:PART])
+        return some
 
     async def change_each(
         self, decisions: Sequence[Decide], *, only_check: bool = False
@@ -195,7 +214,7 @@ class Controller:
                 )
             return broker_changes.register(image, broker)
 
-        await self.change(decide)
+        await self.change_in_parts(decide)
         return self.metadata.image.brokers[broker.id].epoch
 
     def _is_heard(self, broker: BrokerId) -> bool:
@@ -219,17 +238,20 @@ class Controller:
             )
         self._heard_ms[broker] = self._now_ms()
         (self.leaving.add if leaving else self.leaving.discard)(broker)
+        decide = None
         if gone:
-            await self._change(lambda image: broker_changes.fence(image, broker))
+            decide = broker_changes.fence
         elif leaving:
-            await self._change(lambda image: broker_changes.shut_down(image, broker))
+            decide = broker_changes.shut_down
         elif about.fenced and version >= about.epoch:
-            await self._change(lambda image: broker_changes.unfence(image, broker))
+            decide = broker_changes.unfence
+        if decide is not None:
+            await self._in_parts(self._change, partial(decide, broker=broker))
         return image.brokers[broker].fenced
 
     async def fence(self, broker: BrokerId, why: str) -> None:
         """It is not there any more. Raises Refused."""
-        if await self.change(lambda image: broker_changes.fence(image, broker)):
+        if await self.change_in_parts(lambda image: broker_changes.fence(image, broker)):
             self._trouble(f"broker {broker} is fenced: {why}")
 
     async def look_after(self) -> None:
@@ -247,7 +269,7 @@ class Controller:
                 self._trouble(line)
             if self._now_ms() - self._preferred_ms > self._prefer_ms:
                 self._preferred_ms = self._now_ms()
-                await self.change(broker_changes.prefer)
+                await self.change_in_parts(broker_changes.prefer)
         except Refused:
             pass  # another one is the controller by now
 

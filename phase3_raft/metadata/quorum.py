@@ -20,7 +20,7 @@ import msgspec
 from craft2.clock import Clock
 from craft2.disk import Disk
 from craft2.events import Emitter
-from craft2.net import Address, Net, parse_address
+from craft2.net import Address, Net, NetError, parse_address
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.cluster_folder import RAFT_FOLDER
 from phase3_raft.metadata.image import Image
@@ -157,7 +157,8 @@ class Quorum:
     def _changed(self, records: Sequence[Record]) -> None:
         for record in records:
             if isinstance(record, BrokerRecord) and record.raft and self._may_join(record.id):
-                self.node.meet(record.id, parse_address(record.raft))
+                with contextlib.suppress(NetError):  # nobody is there, and the others go on
+                    self.node.meet(record.id, parse_address(record.raft))
         self._tell(records)
 
     def _may_join(self, broker: BrokerId) -> bool:

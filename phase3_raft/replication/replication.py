@@ -22,7 +22,7 @@ from phase2_groups.group_messages import TopicPartition
 from phase3_raft.broker_settings import follower_rate
 from phase3_raft.codec import BadMessage
 from phase3_raft.metadata import broker_changes
-from phase3_raft.metadata.controller import Controller
+from phase3_raft.metadata.controller import PART, Controller
 from phase3_raft.metadata.records import BrokerId, BrokerRecord
 from phase3_raft.partition import Partition
 from phase3_raft.partitions import Partitions
@@ -131,7 +131,9 @@ class Replication:
         try:
             async with asyncio.timeout(limit_s):
                 if controller.is_here:
-                    await controller.change(lambda image: broker_changes.fence(image, self.me.id))
+                    await controller.change_in_parts(
+                        lambda image: broker_changes.fence(image, self.me.id)
+                    )
                 elif self._epoch >= 0:
                     await self._ask("broker_heartbeat", 0, self._heartbeat(fence=True))
                     await self._parted.wait()  # we hear of it when the others do
@@ -245,13 +247,15 @@ class Replication:
         fenced = image.brokers.keys() - set(image.live())
         wanted: dict[TopicPartition, tuple[Partition, tuple[BrokerId, ...]]] = {}
         for key, partition in self._partitions.all():
-            if partition.leads:
+            if partition.leads and len(wanted) < PART:  # the others the next time, soon
                 (begin, end), writes = partition.log.bounds, partition.writes
                 isr = partition.replicas.wanted_isr(end, now_ms, fenced, begin=begin, writes=writes)
                 if isr is not None:
                     wanted[key] = partition, isr
         if not wanted:
             return
+        if len(wanted) == PART:
+            self._isr_due.set()
         topics: dict[str, list[Fields]] = {}
         for (topic, number), (partition, isr) in wanted.items():
             partition.replicas.propose(isr)

@@ -17,6 +17,7 @@ from craft2.net import (
     NetError,
     RealNet,
     free_ports,
+    parse_address,
     raise_file_limit,
 )
 
@@ -266,3 +267,15 @@ def test_free_ports_are_given_to_nobody_who_asks_for_any_and_to_who_names_them()
             assert server.getsockname()[1] not in ours
     for port in ours:
         socket.create_server(("127.0.0.1", port)).close()
+
+
+@pytest.mark.parametrize("text", ["a..b:9", ":9", "h:", "h:65536", "h:" + "9" * 5_000, "h\0:9"])
+def test_what_can_be_nobodys_address_is_refused(text):
+    with pytest.raises(NetError, match=r"the address .* Fix: give host:port"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize("address", [("a..b", 9), ("h\0", 9), ("127.0.0.1", 70_000)])
+def test_nobody_is_where_nobody_can_be(address):
+    with pytest.raises(OSError, match="is no address"):
+        asyncio.run(RealNet().connect(Address(*address)))

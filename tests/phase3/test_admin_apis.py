@@ -371,6 +371,7 @@ def test_who_makes_a_topic_is_told_its_real_numbers(only):
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ),
         ({"configs": [("retention.ms", None)]}, ErrorCode.INVALID_CONFIG),
+        ({"configs": [("retention.ms", "9" * 5_000)]}, ErrorCode.INVALID_CONFIG),
     ],
 )
 @pytest.mark.parametrize("only", [True, False])

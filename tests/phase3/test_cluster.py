@@ -345,6 +345,10 @@ async def test_two_brokers_with_one_number_the_second_is_told(tmp_path):
         controller = cluster.all[1].controller_id
         reply = await cluster.ask(controller, "broker_registration", 0, fields)
         assert reply.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        nowhere = [{"name": "PLAINTEXT", "host": "a..b", "port": 1, "security_protocol": 0}]
+        new = {"broker_id": 9, "listeners": nowhere}  # all would try to call it, for ever
+        reply = await cluster.ask(controller, "broker_registration", 0, fields | new)
+        assert reply.error_code == ErrorCode.INVALID_REQUEST
         other = fields | {"cluster_id": "other"}
         reply = await cluster.ask(controller, "broker_registration", 0, other)
         assert reply.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID

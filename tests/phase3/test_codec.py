@@ -18,7 +18,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import Records
 
 from phase3_raft import schemas
-from phase3_raft.codec import BadMessage
+from phase3_raft.codec import MOST_VALUES, BadMessage
 from phase3_raft.dispatch import Api
 from phase3_raft.handlers import APIS
 
@@ -165,3 +165,17 @@ def test_kios_own_reader_agrees() -> None:
     schema = _schema(12, 0, "request")
     entity, _ = entity_reader(schema)(b"\x00\x01g\x00\x00\x00\x07\x00\x01m", 0)
     assert entity.generation_id == 7
+
+
+def test_a_list_that_would_hold_up_all_others_is_refused() -> None:
+    """20 s and 3 GB, for ten million members of a group."""
+    fields = {"group_id": "g", "generation_id": 1, "member_id": "m", "assignments": ()}
+    before = schemas.encode("sync_group", 0, fields, "request")[:-4]
+
+    def members(count: int) -> int:
+        data = before + count.to_bytes(4, "big") + bytes(6) * count
+        return len(schemas.decode("sync_group", 0, data, latest=5).assignments)
+
+    assert members(MOST_VALUES) == MOST_VALUES
+    with pytest.raises(BadMessage, match="200001 values in a list"):
+        members(MOST_VALUES + 1)

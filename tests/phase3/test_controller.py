@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+import msgspec
 import pytest
 
 from craft2.clock import ManualClock
 from phase2_groups.error_codes import ErrorCode
-from phase3_raft.metadata.controller import Controller
+from phase3_raft.metadata import broker_changes
+from phase3_raft.metadata.controller import PART, Controller
 from phase3_raft.metadata.image import Image
 from phase3_raft.metadata.records import (
     BrokerRecord,
@@ -17,6 +19,7 @@ from phase3_raft.metadata.records import (
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
+    TopicRecord,
 )
 from phase3_raft.metadata.topic_changes import create, grow
 from phase3_raft.refused import InDoubt, Refused
@@ -37,7 +40,7 @@ class Deposed:
         pass
 
     async def keep_members(self):
-        pass
+        return []
 
 
 class Ruling(Deposed):
@@ -213,3 +216,43 @@ def test_who_hangs_up_is_fenced_at_once_if_nobody_listens_there_any_more(listens
         assert quorum.image.live() == ([1] if rules and not listens else [1, 2])
 
     asyncio.run(test())
+
+
+class Narrow(Ruling):
+    """One that commits little at once."""
+
+    async def commit(self, records):
+        assert len(records) <= PART
+        await super().commit(records)
+
+
+def test_a_broker_with_more_partitions_than_are_committed_at_once_goes_and_comes():
+    async def main():
+        quorum = Narrow()
+        image, count = quorum.image, 2 * PART + 500
+        for n in (1, 2):
+            image.apply(BrokerRecord(n, f"h{n}", 1, epoch=n, incarnation=f"first {n}"))
+        image.apply(TopicRecord("t", "id"))
+        for n in range(count):
+            leader = 1 + n % 2
+            image.apply(PartitionRecord("t", n, (leader, 3 - leader), (1, 2), leader, 1, 0))
+        controller = controller_of(quorum)
+
+        def led_by(broker):
+            return sum(one.leader == broker for one in image.partitions())
+
+        await controller.fence(2, "it was not heard of")
+        assert image.live() == [1]
+        assert led_by(1) == count
+        assert {one.isr for one in image.partitions()} == {(1,)}
+        epoch = await controller.register(BrokerRecord(2, "h2", 1, incarnation="second"))
+        assert not await controller.heartbeat(2, epoch, image.version, leaving=False)
+        for n in range(count):
+            image.apply(msgspec.structs.replace(image.partition("t", n), isr=(1, 2)))
+        assert await controller.change_in_parts(broker_changes.prefer)
+        assert led_by(2) == count // 2
+        await controller.heartbeat(2, epoch, image.version, leaving=True)
+        assert led_by(1) == count
+        assert len({about.epoch for about in image.brokers.values()}) == 2
+
+    asyncio.run(main())
