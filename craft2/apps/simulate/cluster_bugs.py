@@ -4,8 +4,9 @@ A simulator that finds nothing says nothing. Each of these was somebody's bug (K
 is what one sentence of a KIP forbids.
 
 Missing are mistakes that cost time and no data, such as a broker that is fenced too early; what
-cannot show since every record is synced before anybody counts it (a broker's earlier life that is
-counted, KIP-903); and what takes such a chain of events that it did not show within dozens of
+cannot show since every record is synced before anybody counts it, and no disk is emptied (a
+broker's earlier life that is counted, KIP-903: `tests/phase3/test_cluster.py` has that, and `craft2
+chaos` empties disks); and what takes such a chain of events that it did not show within dozens of
 seeds: a new leader that says where the log ends before it knows (KIP-207), a coordinator that does
 not read its partition anew when it gets it back, a controller that obeys leaders of the past, one
 that forgets what is under way when who asked for it hangs up (`tests/phase3/test_controller.py`
