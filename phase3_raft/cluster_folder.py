@@ -113,21 +113,36 @@ def shared_options(data_dir: str) -> list[str]:
 
 def known_voters(data_dir: str) -> tuple[int, ...]:
     """The brokers that found the cluster; nobody, if that is not known."""
-    for number in broker_folders(data_dir):
-        voters = option(read_options(data_dir, number), "--voters")
-        if voters is not None:
-            return tuple(sorted(int(one.partition("=")[0]) for one in voters.split(",")))
-    return ()
+    return tuple(sorted(int(one.partition("=")[0]) for one in _voters(data_dir)))
 
 
 def known_ports(data_dir: str) -> list[int]:
     """Where those brokers listened last, and then their Raft servers; nothing, if that is not
-    known."""
-    options = [read_options(data_dir, number) for number in known_voters(data_dir)]
-    ports = [option(some, "--port") for some in options]
-    voters = next((option(some, "--voters") for some in options if "--voters" in some), None)
-    raft = [one.rpartition(":")[2] for one in (voters or "").split(",")]
-    return [int(port) for port in (*ports, *raft) if port] if all(ports) else []
+    known. One whose folder is lost was in the row with the others, if these are in one; else 0."""
+    options = {number: read_options(data_dir, number) for number in known_voters(data_dir)}
+    ports = {number: option(some, "--port") for number, some in options.items()}
+    firsts = {int(port) - number for number, port in ports.items() if port}
+    first = firsts.pop() if len(firsts) == 1 else None
+    found = [int(port or (first + number if first else 0)) for number, port in ports.items()]
+    return [*found, *(int(one.rpartition(":")[2]) for one in _voters(data_dir))]
+
+
+def _voters(data_dir: str) -> list[str]:
+    """As they are listed in the options of one of them: `1=host:port`."""
+    for number in broker_folders(data_dir):
+        voters = option(read_options(data_dir, number), "--voters")
+        if voters is not None:
+            return voters.split(",")
+    return []
+
+
+def founders_options(data_dir: str, number: int) -> list[str]:
+    """Of a founder whose folder is lost, as the others show them; nothing, if it is none."""
+    ports = dict(zip(known_voters(data_dir), known_ports(data_dir), strict=False))
+    if not ports.get(number):
+        return []
+    own = ("--broker-id", str(number), "--port", str(ports[number]))
+    return [*own, "--voters", ",".join(_voters(data_dir)), *shared_options(data_dir)]
 
 
 def joined(data_dir: str) -> dict[int, list[str]]:

@@ -65,7 +65,7 @@ class LocalCluster:
         ports = known_ports(self.data_dir) if base_port is None else []
         if base_port:
             ports = list(range(base_port, base_port + 2 * brokers))
-        ports = ports or free_ports(2 * brokers)
+        ports = [port or free_ports(1)[0] for port in ports] or free_ports(2 * brokers)
         self.addresses = {n + 1: f"127.0.0.1:{ports[n]}" for n in range(brokers)}
         voters = ",".join(f"{n + 1}=127.0.0.1:{ports[brokers + n]}" for n in range(brokers))
         self._metrics_port = metrics_port

@@ -16,28 +16,15 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
-from craft2.apps import (
-    cli_bench,
-    cli_broker,
-    cli_chaos,
-    cli_cluster,
-    cli_consume,
-    cli_ingest,
-    cli_peer,
-    cli_queue,
-    cli_raft,
-)
 from craft2.apps.broker_file import read_settings
+from craft2.apps.cli import commands
 from craft2.apps.cluster_admin import read_status
 from phase3_raft.local_broker import LocalBroker
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDE = (ROOT / "docs/operations.md").read_text()
 LIMIT_S = 60
-OTHER_VERBS = (cli_bench, cli_chaos, cli_consume, cli_ingest, cli_peer, cli_queue, cli_raft)
-APP = typer.Typer()
-cli_broker.register(APP)
-cli_cluster.register(APP)
+APP = commands()
 VERBS = typer.main.get_command(APP).commands
 
 
@@ -74,11 +61,8 @@ def verbs(command, *words):
 
 
 def test_no_help_cuts_a_name_short_in_80_columns():
-    app = typer.Typer()
-    for module in (*OTHER_VERBS, cli_broker, cli_cluster):
-        module.register(app)
-    for words, command in verbs(typer.main.get_command(app)):
-        told = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*words, "--help"]).output
+    for words, command in verbs(typer.main.get_command(APP)):
+        told = CliRunner(env={"COLUMNS": "80"}).invoke(APP, [*words, "--help"]).output
         assert max(map(len, told.splitlines())) <= 80
         names = [name for param in command.params for name in param.opts + param.secondary_opts]
         names += [str(param.envvar) for param in command.params if getattr(param, "envvar", None)]

@@ -52,6 +52,7 @@ class BrokerLog:
     ) -> None:
         self._say, self._now = say, now
         self._began_s, self._counts = 0.0, dict[str, int]()
+        self._last = dict[str, str]()  # of each kind
 
     def __call__(self, words: str) -> None:
         """One line."""
@@ -60,6 +61,7 @@ class BrokerLog:
             self._began_s = self._now()
         kind = re.sub(r"\d+", "#", words)
         self._counts[kind] = self._counts.get(kind, 0) + 1
+        self._last[kind] = words
         if self._counts[kind] <= LINES:
             self._say(words)
 
@@ -67,5 +69,6 @@ class BrokerLog:
         """How many lines there would have been."""
         for kind, count in self._counts.items():
             if count > LINES:
-                self._say(f"{kind} ({count - LINES} more like it)")
+                self._say(f"{self._last[kind]} ({count - LINES} like it were left out)")
         self._counts.clear()
+        self._last.clear()

@@ -135,10 +135,13 @@ def read_pid_file(folder: str) -> tuple[int, str] | None:
     try:
         with open(os.path.join(folder, PID_FILE)) as file:
             pid, _, address = file.read().strip().partition(" ")
-        words = psutil.Process(int(pid)).cmdline()
+        process = psutil.Process(int(pid))
+        words, where = process.cmdline(), process.cwd()
     except (OSError, ValueError, psutil.Error):
         return None  # such as after a `kill -9`: the number may be another process's by now
-    return (int(pid), address) if "broker" in words and folder in words else None
+    folders = {os.path.realpath(os.path.join(where, word)) for word in words}
+    runs = "broker" in words and os.path.realpath(folder) in folders
+    return (int(pid), address) if runs else None
 
 
 _WAITS_S = 5.0  # it is no news before that
@@ -149,10 +152,13 @@ async def _serves(broker: Broker) -> None:
     serves = asyncio.ensure_future(broker.serves())
     try:
         await asyncio.wait([serves], timeout=_WAITS_S)
-        quorum = broker.config.quorum
-        if not serves.done() and quorum is not None:
+        quorum, replication = broker.config.quorum, broker.replication
+        if not serves.done() and quorum is not None and replication is not None:
             voters = ", ".join(map(str, sorted(quorum.voters)))
-            say(f"waiting for a majority of the voters {voters}")
+            if broker.controller_id < 0:
+                say(f"waiting for a majority of the voters {voters}")
+            elif not replication.refused:  # else that was said
+                say(f"waiting to be taken in by broker {broker.controller_id}, the controller")
         await serves
     finally:
         serves.cancel()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -151,8 +152,9 @@ def _say(lines: list[str]) -> None:
         typer.echo(line)
 
 
-def main() -> None:
-    """Entry point: our own errors end in one line, not in a traceback."""
+@cache
+def commands() -> typer.Typer:
+    """All of them."""
     cli_queue.register(app)
     cli_bench.register(app)
     cli_raft.register(app)
@@ -163,8 +165,13 @@ def main() -> None:
     cli_consume.register(app)
     cli_peer.register(app)
     cli_simulate.register(cli_raft.raft)
+    return app
+
+
+def main() -> None:
+    """Entry point: our own errors end in one line, not in a traceback."""
     try:
-        app()
+        commands()()
     except Craft2Error as error:
         _end_with(f"craft2: {error}")
     except OSError as error:  # a folder that is a file, a place that cannot be written

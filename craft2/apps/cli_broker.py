@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -265,12 +266,18 @@ def broker(
 def _check_folder(data_dir: str, *, alone: bool) -> None:
     """Raises BadBrokerFile for one that a broker must not make its own."""
     from phase3_raft.cluster_folder import OPTIONS_FILE, broker_folders, is_brokers
+    from phase3_raft.metadata.metadata_log import METADATA_TOPIC
 
     if brokers := broker_folders(data_dir):
         raise BadBrokerFile(
             f"--data-dir {data_dir} is the folder of a cluster",
             f"name a broker's own, such as {next(iter(brokers.values()))}, or run all of them: "
             f"craft2 cluster up --data-dir {data_dir}",
+        )
+    if not alone and os.path.isdir(os.path.join(data_dir, f"{METADATA_TOPIC}-0")):
+        raise BadBrokerFile(
+            f"--data-dir {data_dir} belongs to a broker that runs alone, and has topics of its own",
+            "give another one, and copy what is needed with a client",
         )
     if alone and is_brokers(data_dir):
         raise BadBrokerFile(

@@ -81,7 +81,7 @@ def move_partitions(
         moves = away_from(status, away, chosen)
     else:
         target = _numbers(to or "", {one.id for one in status.brokers})
-        moves = {(one.topic, one.partition): target for one in chosen}
+        moves = {(one.topic, one.partition): target for one in chosen if one.replicas != target}
     carry_out(known, moves, wait=wait, bytes_per_s=throttle)
 
 

@@ -38,7 +38,13 @@ def add_broker(
     Prints `broker ID pid PID HOST:PORT`, then `ready`. `craft2 cluster up` starts it, too, the next
     time.
     """
-    from craft2.apps.cluster_admin import AdminError, read_cluster, read_members
+    from craft2.apps.cluster_admin import (
+        AdminError,
+        read_cluster,
+        read_members,
+        read_status,
+        read_voters,
+    )
     from craft2.net import free_ports
     from phase3_raft.cluster_folder import (
         FIRST_NAME,
@@ -67,7 +73,8 @@ def add_broker(
         )
     members = read_members(known)
     free = max(members | broker_folders(root).keys()) + 1
-    if broker_id in members:  # with an empty folder it would have forgotten what it promised
+    here = {one.id for one in read_status(known).brokers}
+    if broker_id in here or broker_id in read_voters(known):  # else its folder is lost
         raise AdminError(
             f"broker {broker_id} belongs to the cluster already",
             f"start it where it was, or give another number, such as {free}",
@@ -87,17 +94,19 @@ def start_broker(broker_id: BrokerNumber, data_dir: DataDir) -> None:
     from phase3_raft.cluster_folder import (
         broker_folder,
         broker_folders,
+        founders_options,
         read_options,
         with_option,
     )
 
     root = str(data_dir)
-    options = read_options(root, broker_id)
+    options = read_options(root, broker_id) or founders_options(root, broker_id)
     if not options:
         known = ", ".join(str(n) for n in broker_folders(root) if read_options(root, n))
+        add = f"craft2 cluster add-broker --broker-id {broker_id} --data-dir {root}"
         raise AdminError(
             f"no broker {broker_id} is in {root!r}",
-            f"name one of {known}, or add one: craft2 cluster add-broker --data-dir {root}"
+            f"name one of {known}, or add one, also in place of one whose folder is lost: {add}"
             if known
             else f"begin a cluster: craft2 cluster up --data-dir {root}",
         )
@@ -133,7 +142,7 @@ def stop_broker(
 
     folder = data_dir / f"broker-{broker_id}"
     found = read_pid_file(str(folder))
-    if found is None and not (remove and folder.is_dir()):
+    if found is None and not remove:
         there = ", ".join(map(str, running(data_dir)))
         fix = f"name one of {there}" if there else "correct --data-dir: no broker runs in this one"
         raise AdminError(f"broker {broker_id} does not run in {data_dir}", fix)
@@ -150,7 +159,8 @@ def stop_broker(
     if remove:
         unregister(others, broker_id)
         forget_options(str(data_dir), broker_id)
-        print(f"broker {broker_id} is forgotten; its folder is {folder}")
+        where = f"; its folder is {folder}" if folder.is_dir() else ""
+        print(f"broker {broker_id} is forgotten{where}")
 
 
 def _check_removable(broker_id: int, data_dir: Path, others: str) -> None:

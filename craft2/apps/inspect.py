@@ -73,6 +73,8 @@ def inspect(path: Path, console: Console, *, records: bool = False, at: int | No
     records: also print each record of a .log file, or each message of a queue.
     at: instead, a hexdump of the batch with this offset (.log file).
     """
+    if at is not None and (path.suffix != ".log" or not path.is_file()):
+        raise CannotInspect(f"--at {at}: {str(path)!r} is no segment", "name a .log file")
     if (path / "queue.json").exists():
         return _queue(path, console, records)
     if path.is_dir() and any(path.glob(_SEGMENTS)):

@@ -75,7 +75,8 @@ class Replication:
         self._epoch = -1
         self._changed = asyncio.Event()
         self._isr_due = asyncio.Event()
-        self._leaving = self._gone = self._refused = False
+        self._leaving = self._gone = False
+        self.refused = False  # another one has this broker's number
         self._left, self._parted = asyncio.Event(), asyncio.Event()
         self.unfenced = asyncio.Event()
 
@@ -114,6 +115,8 @@ class Replication:
         out who leads now, and may take a second for it (`make bench ARGS=cluster-failover`).
         """
         self._leaving = True
+        if self._epoch < 0:
+            return  # it was never taken in
         led = any(partition.leads for _, partition in self._partitions.all())
         try:
             async with asyncio.timeout(limit_s):
@@ -172,8 +175,8 @@ class Replication:
             },
         )
         if reply.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-            if not self._refused:
-                self._refused = True
+            if not self.refused:
+                self.refused = True
                 self._trouble(
                     f"another broker {me.id} runs already: end that one, or start this one with "
                     "another --broker-id"

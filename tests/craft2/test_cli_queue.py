@@ -115,6 +115,8 @@ def test_the_hexdump_names_the_fields_and_points_at_a_wrong_crc(log):
     assert status == 0
     assert "base offset        3" in said
     assert "right for bytes 21 to" in said
+    status, _, error = craft2("inspect", log, "--at", 4)
+    assert (status, "is no segment. Fix: name a .log file" in error) == (1, True)
     data = bytearray(segment.read_bytes())
     data[-1] ^= 1
     segment.write_bytes(data)

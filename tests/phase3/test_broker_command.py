@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from craft2.apps import broker_metrics, broker_process
 from craft2.apps.broker_file import BadBrokerFile, read_settings
+from craft2.apps.broker_log import BrokerLog
 from craft2.apps.broker_process import read_pid_file
 from craft2.apps.cli_broker import _quorum, register
 from craft2.apps.inspect import inspect
@@ -129,6 +130,24 @@ def test_a_broker_that_waits_for_the_others_says_so_once(tmp_path):
     assert words == "waiting for a majority of the voters 1, 2, 3\n"
     assert runs == (process.pid, "")
     assert read_pid_file(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("option", [("--join", "127.0.0.1:9"), ("--voters", "1=127.0.0.1:9")])
+def test_the_folder_of_a_broker_that_runs_alone_is_refused_to_a_cluster(tmp_path, option):
+    with LocalBroker(tmp_path):
+        pass
+    with pytest.raises(NotStarted, match="belongs to a broker that runs alone"):
+        LocalBroker(tmp_path, options=(*option, "--broker-id", "1"))
+
+
+def test_what_was_left_out_of_the_log_is_shown_by_one_of_its_lines():
+    said, now = [], [0.0]
+    log = BrokerLog(said.append, now=lambda: now[0])
+    for number in range(8):
+        log(f"t-{number}: not written")
+    now[0] = 60.0
+    log("all is well")
+    assert said[5:] == ["t-7: not written (3 like it were left out)", "all is well"]
 
 
 def test_a_broker_of_a_cell_is_of_its_session_and_ctrl_c_is_not_for_it():

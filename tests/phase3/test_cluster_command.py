@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -147,6 +149,45 @@ def test_a_broker_that_was_killed_is_started_again_where_it_was(tmp_path):
         assert [up.line()[-7:], up.line()[-7:]] == ["SIGKILL", "SIGKILL"]
         assert up.line().startswith("none of these brokers is left")
         assert up.process.wait(SOON_S) == 1
+
+
+def row_of_ports(count):
+    """The first of so many that are free, below those that the system gives to whoever asks."""
+    while True:
+        first = random.randrange(10_000, 30_000)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+
+
+def test_brokers_whose_folders_are_lost_come_again_where_they_were(tmp_path):
+    at = ("--data-dir", os.path.relpath(tmp_path))  # another spelling of it
+    with going_on("up", "--data-dir", tmp_path, "--base-port", row_of_ports(6)) as up:
+        produce(up.bootstrap, b"1")
+        with going_on("add-broker", *at) as added:
+            os.kill(added.brokers[4][1], signal.SIGKILL)
+            added.process.wait(SOON_S)
+        shutil.rmtree(tmp_path / "broker-4")
+        status, told = craft2("start-broker", 4, *at)
+        assert (status, "add-broker --broker-id 4 --data-dir" in told) == (1, True)
+        with going_on("add-broker", *at, "--broker-id", 4) as again:
+            assert {one.id for one in read_status(up.bootstrap).brokers} == {1, 2, 3, 4}
+            os.kill(again.brokers[4][1], signal.SIGKILL)
+        shutil.rmtree(tmp_path / "broker-4")
+        assert "broker 4 is forgotten\n" in craft2("stop-broker", 4, *at, "--remove")[1]
+        where, pid = up.brokers[3]
+        os.kill(pid, signal.SIGKILL)
+        assert up.line() == "broker 3 was ended by SIGKILL"
+        shutil.rmtree(tmp_path / "broker-3")
+        with going_on("start-broker", 3, *at) as again:
+            assert again.brokers[3][0] == where
+            again.end()
+        up.end()
+    shutil.rmtree(tmp_path / "broker-3")
+    with going_on("up", *at) as up_again:
+        assert up_again.brokers[3][0] == where
+        assert consumed(up_again.bootstrap, 1) == [b"1"]
 
 
 def test_brokers_that_were_started_elsewhere_are_named_when_up_ends_and_when_it_begins(tmp_path):

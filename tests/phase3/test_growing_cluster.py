@@ -310,6 +310,8 @@ def test_the_commands_of_an_administrator(tmp_path):
             "move-partitions", *at, "--topic", "t", "--to", f"{fourth},1", "--throttle", 10**6
         )
         assert (status, said.splitlines()[-1]) == (0, "all have moved")
+        again = craft2("move-partitions", *at, "--topic", "t", "--to", f"{fourth},1")
+        assert again == (0, "nothing to move\n")
         assert craft2("elect-leaders", *at)[0] == 0
         assert replicas() == ((4, 1), 4)
         assert craft2("stop-broker", 2, *at) == (0, "broker 2 has ended\n")
