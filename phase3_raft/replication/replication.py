@@ -115,14 +115,13 @@ class Replication:
         out who leads now, and may take a second for it (`make bench ARGS=cluster-failover`).
         """
         self._leaving = True
-        if self._epoch < 0:
-            return  # it was never taken in
         led = any(partition.leads for _, partition in self._partitions.all())
         try:
             async with asyncio.timeout(limit_s):
                 await self._left.wait()
         except TimeoutError:
-            self._trouble("nobody could take over; the cluster will find out by itself")
+            if self.unfenced.is_set():  # else it was never taken in
+                self._trouble("nobody could take over; the cluster will find out by itself")
         if led:
             await asyncio.sleep(TOLD_S)
 
