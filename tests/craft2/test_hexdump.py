@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from craft2 import hexdump as module
@@ -25,14 +25,15 @@ def test_lines_of_sixteen_with_letters():
     assert hexdump(b"") == "0000"
 
 
-@given(st.binary(min_size=1, max_size=100), st.data())
-def test_the_caret_stands_under_the_wrong_byte(data, draw):
-    at = draw.draw(st.integers(0, len(data) - 1))
+@given(st.binary(min_size=1, max_size=100), st.floats(0, 1, exclude_max=True))
+@example(b"\0^^", 0.0)  # carets among the letters
+def test_the_caret_stands_under_the_wrong_byte(data, place):
+    at = int(place * len(data))
     wrong = bytearray(data)
     wrong[at] ^= 0xFF
     assert first_difference(bytes(wrong), data) == at
     lines = compare_bytes(bytes(wrong), data).splitlines()
-    caret = next(number for number, line in enumerate(lines) if "^^" in line)
+    caret = next(number for number, line in enumerate(lines) if line.strip().startswith("^^"))
     column = lines[caret].index("^^")
     assert lines[caret - 1][column : column + 2] == f"{wrong[at]:02x}"
     assert f"expected {data[at]:02x}, got {wrong[at]:02x}" in lines[caret]
