@@ -20,10 +20,26 @@ from phase2_groups.connect import connect
 from phase2_groups.consumer import Consumer
 from phase2_groups.consumer_config import ConsumerConfig
 from phase2_groups.error_codes import ErrorCode
+from phase2_groups.fetch_buffer import ConsumerRecord
 
 
 class NotFound(Craft2Error):
     """How many partitions the topic has is not known."""
+
+
+class NotANumber(Craft2Error):
+    """A record that cannot be added up."""
+
+
+def number_in(record: ConsumerRecord) -> int:
+    """What a record adds to the sum. Raises NotANumber."""
+    try:
+        return int(record.value or b"0")
+    except ValueError:
+        where = f"{record.topic}-{record.partition}, offset {record.offset}"
+        raise NotANumber(
+            f"{where}: {record.value!r} is no number", "produce numbers only to this topic"
+        ) from None
 
 
 def save(path: Path, state: dict[str, dict[str, int]]) -> None:
@@ -53,8 +69,7 @@ def main(bootstrap: str, topic: str, file: str) -> None:
             records = consumer.poll(timeout_ms=500)
             for record in records:
                 number = str(record.partition)
-                value = int(record.value or b"0")
-                state["sums"][number] = state["sums"].get(number, 0) + value
+                state["sums"][number] = state["sums"].get(number, 0) + number_in(record)
                 state["next"][number] = record.offset + 1
             if records:
                 save(path, state)

@@ -208,6 +208,13 @@ def test_offsets_kept_with_the_result_count_every_number_once(numbers, tmp_path)
         assert told == f"1000 records, sum {sum(range(1_000))}\n"
 
 
+def test_a_record_that_is_no_number_is_named(numbers, tmp_path):
+    example("producer.py", numbers, "words", text="1\ntwo\n")
+    status, said = refused("manual_offsets.py", numbers, "words", tmp_path / "sums.json")
+    assert status == 1
+    assert said.startswith("manual_offsets.py: words-0, offset 1: b'two' is no number. Fix: ")
+
+
 def test_a_slow_handler_pauses_and_no_record_is_left_out(numbers):
     told = example("backpressure.py", numbers, "numbers", "workers")
     found = re.fullmatch(r"1000 records, (\d+) pauses, at most (\d+) waited\n", told)

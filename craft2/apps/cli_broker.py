@@ -45,7 +45,7 @@ def _check(context: typer.Context, option: Any, value: object, path: Path) -> No
     except typer.BadParameter as error:
         name = str(option.name).replace("_", "-")
         raise BadBrokerFile(
-            f"{str(path)!r} sets {name} to {value!r}: {error.message}",
+            f"{str(path)!r} sets {name} to {value!r}: {error.message.rstrip('.')}",
             f"correct it; what {name} may be: craft2 broker --help",
         ) from None
 

@@ -54,7 +54,10 @@ def move_partitions(
     bootstrap: Bootstrap = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Let partitions move to other brokers while they are used."""
+    """Let partitions move to other brokers while they are used.
+
+    Give one of --to, --away-from and --cancel.
+    """
     from craft2.apps.cluster_admin import AdminError, away_from, move, moving, read_status
 
     targets = {"--to": to is not None, "--away-from": away is not None, "--cancel": cancel}

@@ -198,15 +198,17 @@ def away_from(
     status: ClusterStatus, broker: int, partitions: Iterable[PartitionStatus] | None = None
 ) -> dict[TopicPartition, tuple[int, ...]]:
     """Moves after which this broker has none of the partitions: each goes to a broker that has few
-    and, if that can be, to a rack that has none of its replicas. Raises AdminError.
+    and, if that can be, to a rack that has none of its replicas. Where this broker was the first,
+    the one is first, so that it leads, that is the first of the fewest. Raises AdminError.
 
     >>> brokers = [BrokerStatus(n, f"h:{n}", None, 0, load) for n, load in ((1, 3), (2, 2), (3, 0))]
     >>> parts = [PartitionStatus("t", n, 1, (1, 2), (1, 2)) for n in range(2)]
     >>> away_from(ClusterStatus("c", 1, brokers, parts), 1)
-    {('t', 0): (3, 2), ('t', 1): (3, 2)}
+    {('t', 0): (3, 2), ('t', 1): (2, 3)}
     """
     racks = {one.id: one.rack for one in status.brokers if one.id != broker}
     load = Counter({one.id: one.replicas for one in status.brokers})
+    firsts = Counter(one.replicas[0] for one in status.partitions)
     moves: dict[TopicPartition, tuple[int, ...]] = {}
     for one in status.partitions if partitions is None else partitions:
         if broker not in one.replicas:
@@ -222,9 +224,11 @@ def away_from(
             )
         new = min(free, key=lambda who: (taken.count(racks[who]), load[who], who))
         load[new] += 1
-        moves[one.topic, one.partition] = tuple(
-            new if who == broker else who for who in one.replicas
-        )
+        replicas = [new if who == broker else who for who in one.replicas]
+        if one.replicas[0] == broker:
+            replicas.sort(key=lambda who: firsts[who])
+            firsts[replicas[0]] += 1
+        moves[one.topic, one.partition] = tuple(replicas)
     return moves
 
 

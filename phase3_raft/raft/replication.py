@@ -162,8 +162,8 @@ class Replication(Elections):
         if answer.ok and answer.index > last:
             raise BadMessage(
                 f"{who} entry {answer.index}, and the last one is {last}",
-                "its data is of another cluster, or older than what it said: take it out of the "
-                "members, empty its folder, start it with --join, and add it again",
+                "its data is of another cluster, or it is another program: stop it; with an empty "
+                "folder it is sent all",
             )
         if answer.round > self.round:
             raise BadMessage(
