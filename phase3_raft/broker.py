@@ -392,7 +392,7 @@ class Broker:
             trouble=self._trouble,
             partition_bytes=self.config.replica_partition_bytes,
         )
-        self.partitions.caught_up = self.replication.caught_up
+        self.partitions.isr_changes = self.replication.isr_changes
         quorum.node.lost = lambda who: self.tasks.spawn(self.controller.hung_up(who))
         self.replication.start()
 

@@ -1,8 +1,9 @@
 """The partitions that a broker has: those that the metadata give it, as logs in its directory.
 
 A partition is opened when it is used for the first time; in a cluster as soon as it is known, one
-after the other. When the metadata change, those that are open change with them, and the files of
-topics that are no more go.
+after the other. One that cannot be opened, on a full disk or a broken one, is tried again; until
+then others lead it. When the metadata change, those that are open change with them, and the files
+of topics that are no more go.
 """
 
 from __future__ import annotations
@@ -62,10 +63,11 @@ class Partitions:
         self._disk, self._clock, self._max_lag_ms = disk, clock, max_lag_ms
         self._defaults, self._trouble = defaults, trouble
         self._open: dict[TopicPartition, Partition] = {}
+        self._shut: dict[TopicPartition, str] = {}  # those that cannot be opened, and why
         self._gone: dict[str, Partition | None] = {}  # folders to be removed, and what is open
         self._has_gone = asyncio.Event()
         self.may_lead = True
-        self.caught_up: Callable[[], object] = lambda: None  # told when a follower has
+        self.isr_changes: Callable[[], object] = lambda: None  # told when some ISR is to change
 
     def led(self, topic: str, number: int) -> Partition | ErrorCode:
         """A partition that this broker leads."""
@@ -103,9 +105,14 @@ class Partitions:
                 max_lag_ms=self._max_lag_ms,
             )
         except (LogError, DiskError) as error:
-            self._trouble(f"{key[0]}-{key[1]} cannot be opened: {error}")
+            if self._shut.get(key) != str(error):
+                self._trouble(f"{key[0]}-{key[1]} cannot be opened: {error}")
+                self._shut[key] = str(error)
+                self._isr_changes()
             return ErrorCode.KAFKA_STORAGE_ERROR
-        found.caught_up = found.failed = self._caught_up
+        if self._shut.pop(key, None) is not None:
+            self._trouble(f"{key[0]}-{key[1]} is open now")
+        found.caught_up = found.failed = self._isr_changes
         found.trouble = self._trouble
         self._open[key] = found
         return found
@@ -114,8 +121,13 @@ class Partitions:
         """Whether it is."""
         return (topic, number) in self._open
 
-    def _caught_up(self) -> None:
-        self.caught_up()
+    def shut(self) -> list[PartitionRecord]:
+        """Those of this broker that it cannot open, as the metadata know them."""
+        found = [self._image().partition(*key) for key in self._shut]
+        return [one for one in found if one is not None and self._me in one.replicas]
+
+    def _isr_changes(self) -> None:
+        self.isr_changes()
 
     def _config(self, topic: TopicImage) -> TopicConfig:
         """Its settings, with this broker's defaults."""
@@ -167,10 +179,9 @@ class Partitions:
     def _move(self, record: PartitionRecord) -> None:
         key = record.topic, record.partition
         found = self._open.get(key)
-        if found is None:
-            return
-        found.become(self._as_known(record))
-        if self._me not in record.replicas:
+        if found is not None:
+            found.become(self._as_known(record))
+        if self._me not in record.replicas and (found is not None or key in self._shut):
             self._to_remove(*key)
 
     def _forget(self, topics: Container[str]) -> None:
@@ -190,6 +201,7 @@ class Partitions:
                 self._to_remove(topic, number)
 
     def _to_remove(self, topic: str, number: int) -> None:
+        self._shut.pop((topic, number), None)
         partition = self._open.pop((topic, number), None)
         if partition is not None:
             partition.forget()

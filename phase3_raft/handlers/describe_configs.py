@@ -27,8 +27,10 @@ _LISTS = (
 
 
 def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
-    """The reply: each resource succeeds or fails for itself."""
-    results = [_describe(broker, resource, request) for resource in request.resources]
+    """The reply: each resource succeeds or fails for itself, and is told of once: a small request
+    that names a topic 30,000 times would have a reply of 134 MB."""
+    once = {(one.resource_type, one.resource_name): one for one in request.resources}
+    results = [_describe(broker, resource, request) for resource in once.values()]
     return {"throttle_time": 0, "results": results}
 
 

@@ -24,6 +24,7 @@ from craft2.disk import DiskError
 from craft2.net import Address
 from craft2.tasks import Tasks
 from phase2_groups.error_codes import ErrorCode
+from phase2_groups.topics import MAX_PARTITIONS
 from phase3_raft.metadata import broker_changes
 from phase3_raft.metadata.image import Image
 from phase3_raft.metadata.records import BrokerId, BrokerRecord, ProducerIdsRecord, Record
@@ -140,6 +141,12 @@ class Controller:
             draft = image.copy() if len(decisions) > 1 else image
             records: list[Record] = []
             for one in decisions:
+                if len(records) > MAX_PARTITIONS:  # it would hold this broker up for many seconds
+                    raise Refused.because(
+                        ErrorCode.POLICY_VIOLATION,
+                        f"more than {MAX_PARTITIONS} changes of the metadata in one request",
+                        "ask for fewer topics or partitions in one request",
+                    )
                 try:
                     decided = one(draft)
                 except Refused as error:

@@ -11,6 +11,7 @@ Source: Kafka's `BrokerLifecycleManager`, `ReplicaManager`, `AlterPartitionManag
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
@@ -23,12 +24,13 @@ from phase3_raft.broker_settings import follower_rate
 from phase3_raft.codec import BadMessage
 from phase3_raft.metadata import broker_changes
 from phase3_raft.metadata.controller import PART, Controller
-from phase3_raft.metadata.records import BrokerId, BrokerRecord
+from phase3_raft.metadata.records import BrokerId, BrokerRecord, PartitionRecord
 from phase3_raft.partition import Partition
 from phase3_raft.partitions import Partitions
 from phase3_raft.peers import Peers
 from phase3_raft.refused import Refused
 from phase3_raft.replication.fetcher import PARTITION_BYTES, Fetchers
+from phase3_raft.replication.replicas import Replicas
 from phase3_raft.schemas import Fields, Message
 
 # The controller has changed the partition, perhaps as we asked before: the metadata will say how.
@@ -104,8 +106,8 @@ class Replication:
         about = self._controller.metadata.image.brokers.get(self.me.id)
         return about is not None and about.incarnation == self.me.incarnation
 
-    def caught_up(self) -> None:
-        """A follower may have, or a leader cannot write: the ISR is looked at soon."""
+    def isr_changes(self) -> None:
+        """A follower may have caught up, or a leader cannot write: the ISR is looked at soon."""
         self._isr_due.set()
 
     async def leave(self, limit_s: float) -> None:
@@ -210,7 +212,9 @@ class Replication:
 
     async def _follow(self) -> None:
         while True:
-            await self._changed.wait()
+            with contextlib.suppress(TimeoutError):  # what cannot be opened is tried again
+                async with asyncio.timeout(self._isr_s if self._partitions.shut() else None):
+                    await self._changed.wait()
             self._changed.clear()
             if not self._is_known():
                 continue
@@ -247,31 +251,37 @@ class Replication:
         now_ms = int(self._clock.monotonic() * 1000)
         image = self._controller.metadata.image
         fenced = image.brokers.keys() - set(image.live())
-        wanted: dict[TopicPartition, tuple[Partition, tuple[BrokerId, ...]]] = {}
+        wanted: dict[TopicPartition, tuple[PartitionRecord, tuple[BrokerId, ...]]] = {}
+        proposing: dict[TopicPartition, Replicas] = {}
         for key, partition in self._partitions.all():
             if partition.leads and len(wanted) < PART:  # the others the next time, soon
                 (begin, end), writes = partition.log.bounds, partition.writes
                 isr = partition.replicas.wanted_isr(end, now_ms, fenced, begin=begin, writes=writes)
                 if isr is not None:
-                    wanted[key] = partition, isr
+                    wanted[key], proposing[key] = (partition.record, isr), partition.replicas
+        for record in self._partitions.shut():
+            others = tuple(who for who in record.isr if who != self.me.id)
+            if record.leader == self.me.id and others and len(wanted) < PART:
+                wanted[record.topic, record.partition] = record, others
         if not wanted:
             return
         if len(wanted) == PART:
             self._isr_due.set()
         topics: dict[str, list[Fields]] = {}
-        for (topic, number), (partition, isr) in wanted.items():
-            partition.replicas.propose(isr)
+        for (topic, number), (record, isr) in wanted.items():
+            if (topic, number) in proposing:
+                proposing[topic, number].propose(isr)
             topics.setdefault(topic, []).append(
                 {
                     "partition_index": number,
-                    "leader_epoch": partition.record.leader_epoch,
+                    "leader_epoch": record.leader_epoch,
                     "new_isr_with_epochs": [
                         {"broker_id": who, "broker_epoch": image.brokers[who].epoch}
                         for who in isr
                         if who in image.brokers
                     ],
                     "leader_recovery_state": 0,
-                    "partition_epoch": partition.record.partition_epoch,
+                    "partition_epoch": record.partition_epoch,
                 }
             )
         asked = [
@@ -283,8 +293,8 @@ class Replication:
         try:
             reply = await self._ask("alter_partition", 3, fields)
         except BaseException:
-            for partition, _ in wanted.values():
-                partition.replicas.answered(refused=False)
+            for replicas in proposing.values():
+                replicas.answered(refused=False)
             raise
         names = {topic.topic_id: topic.name for topic in image.topics.values()}
         outcomes = {
@@ -292,8 +302,8 @@ class Replication:
             for topic in reply.topics
             for one in topic.partitions
         }
-        for key, (partition, _) in wanted.items():
+        for key, replicas in proposing.items():
             error = outcomes.get(key, reply.error_code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if error:
                 refused = key in outcomes and error not in _OLD_NEWS
-                partition.replicas.answered(refused=refused)
+                replicas.answered(refused=refused)

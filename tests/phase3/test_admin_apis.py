@@ -346,6 +346,22 @@ def test_a_topic_that_is_to_be_made_twice_is_told_of_once_and_not_made():
     assert list(broker.image.topics) == ["u"]
 
 
+def test_a_request_for_millions_of_partitions_is_refused_before_they_are_thought_of():
+    broker = new_broker()
+    decided = []
+    creating = broker.topics.creation
+
+    def noted(name, *rest):
+        decide = creating(name, *rest)
+        return lambda image: decided.append(name) or decide(image)
+
+    broker.topics.creation = noted
+    told = create(broker, *(creation(f"t{n}", MAX_PARTITIONS) for n in range(30)))
+    assert {one.error_code for one in told} == {ErrorCode.POLICY_VIOLATION}
+    assert decided == ["t0"]
+    assert not broker.image.topics
+
+
 @pytest.mark.parametrize("only", [True, False])
 def test_who_makes_a_topic_is_told_its_real_numbers(only):
     broker = new_broker()
@@ -584,6 +600,19 @@ def test_what_is_to_be_set_twice_is_told_of_once_and_not_changed(request_name):
     ]
     assert broker.image.topics["1"].config == {}
     assert broker.image.broker_config == {"1": {rate["name"]: "5"}}
+
+
+def test_what_is_named_again_and_again_is_described_once():
+    broker = new_broker()
+    make_topic(broker, "t", 1)
+    named = [(4, "1"), (2, "t"), (2, "u"), (2, "t"), (4, "1")]
+    resources = [
+        {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+        for kind, name in named
+    ]
+    fields = {"resources": resources, "include_synonyms": True, "include_documentation": True}
+    told = ask(broker, "describe_configs", 4, fields).results
+    assert [(one.resource_type, one.resource_name) for one in told] == named[:3]
 
 
 def test_a_brokers_settings_are_described_and_not_changed():

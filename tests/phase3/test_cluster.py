@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from three_brokers import brokers, producing, running, until
 
-from craft2.disk import DiskError
+from craft2.disk import DiskError, RealDisk
 from craft2.net import Address, RealNet
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft import schemas
@@ -325,6 +325,41 @@ async def test_a_leader_that_cannot_write_lets_another_lead(tmp_path):
         )
         assert await cluster.produce("t", "c") == ErrorCode.NONE
         await until(lambda: list(cluster.logs("t").values()) == [["a", "c"]] * 3)
+
+
+class NoInodes(RealDisk):
+    """A disk that makes no folders while it is full."""
+
+    full = False
+
+    def mkdir(self, path):
+        if self.full:
+            raise DiskError(f"{path!r}: no space is left", "free some")
+        super().mkdir(path)
+
+
+@running
+async def test_a_partition_that_cannot_be_opened_is_led_by_others_until_it_can(tmp_path):
+    disk = NoInodes()
+    async with brokers(tmp_path, disks={3: disk}, max_lag_ms=1_000) as cluster:
+        disk.full = True
+        assert await cluster.make_topic("t", 3) == ErrorCode.NONE
+        parts = [("t", number) for number in range(3)]
+        await until(
+            lambda: all(
+                3 not in (image.partition(*part).leader, *image.partition(*part).isr)
+                for part in parts
+                for image in (one.image for one in all_of(cluster))
+            )
+        )
+        for _, number in parts:
+            assert await cluster.produce("t", "a", number=number) == ErrorCode.NONE
+        for part in parts:  # told once, though it is tried again and again
+            name = f"{part[0]}-{part[1]}"
+            assert len([line for line in cluster.said if line.startswith(f"{name} cannot")]) == 1
+        disk.full = False
+        await until(lambda: all(3 in cluster.all[1].image.partition(*part).isr for part in parts))
+        assert [cluster.logs(*part)[3] for part in parts] == [["a"]] * 3
 
 
 def all_of(cluster):
