@@ -394,6 +394,7 @@ class Broker:
         )
         self.partitions.isr_changes = self.replication.isr_changes
         quorum.node.lost = lambda who: self.tasks.spawn(self.controller.hung_up(who))
+        quorum.node.led_by = self.replication.led_by
         self.replication.start()
 
     def _found(self, metadata: MetadataLog) -> None:

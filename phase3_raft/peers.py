@@ -133,6 +133,12 @@ class Peers:
         if there is not None:
             there[1].close()
 
+    def hang_up_on_others(self, but: BrokerId | None, lane: str) -> None:
+        """The same with all that were asked in a lane, but this one."""
+        for broker, its_lane in list(self._open):
+            if its_lane == lane and broker != but:
+                self.hang_up(broker, lane)
+
     async def accepts(self, address: Address) -> bool:
         """Whether somebody accepts connections there; False only if it is certain that not.
 

@@ -77,6 +77,7 @@ class RaftNode:
         self.failure: Exception | None = None
         self.stopped = asyncio.Event()
         self.lost: Callable[[ServerId], object] = lambda server: None  # told who hung up
+        self.led_by: Callable[[ServerId | None], object] = lambda leader: None  # told who leads now
         self._storage = storage
         self._events = events or Events(f"server-{config.server_id}")
         self._tasks = Tasks(self._fail)
@@ -400,7 +401,9 @@ class RaftNode:
         now = server.role, server.term, server.leader
         if now == self._was:
             return
-        self._was = now
+        before, self._was = self._was, now
+        if before[2] != server.leader:
+            self.led_by(server.leader)
         if server.role is not Role.LEADER or server.term != self._waiting_term:
             self._give_up_waiting(f"leads no more (term {server.term})")
         kind = "leads" if server.role is Role.LEADER else server.role.value

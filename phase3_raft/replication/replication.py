@@ -35,6 +35,7 @@ from phase3_raft.schemas import Fields, Message
 
 # The controller has changed the partition, perhaps as we asked before: the metadata will say how.
 _OLD_NEWS = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH)
+_CONTROLLER = "controller"  # a lane
 TOLD_S = 0.2  # a client that sends all the time has sent by then, and was told who leads
 
 
@@ -105,6 +106,11 @@ class Replication:
         by them may have been deposed since, and whoever followed it would cut what it must keep."""
         about = self._controller.metadata.image.brokers.get(self.me.id)
         return about is not None and about.incarnation == self.me.incarnation
+
+    def led_by(self, controller: BrokerId | None) -> None:
+        """There is another controller, or none. The last one may hang, and whoever waits for its
+        reply would tell the new one too late that he is there."""
+        self._peers.hang_up_on_others(controller, _CONTROLLER)
 
     def isr_changes(self) -> None:
         """A follower may have caught up, or a leader cannot write: the ISR is looked at soon."""
@@ -206,7 +212,7 @@ class Replication:
         controller = self._controller.metadata.controller
         if controller is None:
             return await self._peers.ask_first(self._seeds, name, version, fields)
-        return await self._peers.ask(controller, name, version, fields, "controller")
+        return await self._peers.ask(controller, name, version, fields, _CONTROLLER)
 
     # Follow.
 

@@ -23,7 +23,7 @@ from three_brokers import brokers, producing, running, until
 from craft2.disk import DiskError, RealDisk
 from craft2.net import Address, RealNet
 from phase2_groups.error_codes import ErrorCode
-from phase3_raft import schemas
+from phase3_raft import peers, schemas
 from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.client.broker_connection import BrokerConnection
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC, partition_of
@@ -364,6 +364,37 @@ async def test_a_partition_that_cannot_be_opened_is_led_by_others_until_it_can(t
 
 def all_of(cluster):
     return cluster.all.values()
+
+
+@running
+async def test_nobody_waits_for_a_controller_that_hangs_and_was_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(peers.Peers._limited.__wrapped__, "__defaults__", (1_000.0,))
+    async with brokers(tmp_path) as cluster:
+        old = cluster.all[1].controller_id
+        new, third = (n for n in cluster.all if n != old)
+        hanging = []
+
+        async def hang(broker, *_, **__):
+            hanging.append(broker)
+            await asyncio.Event().wait()
+
+        cluster.all[old].controller.heartbeat = hang
+        await until(lambda: {new, third} <= set(hanging))
+        looked, heard = [], []
+        controller = cluster.all[new].controller
+        look_after, heartbeat = controller.look_after, controller.heartbeat
+
+        async def look():
+            looked.append(controller.is_here)
+            await look_after()
+
+        async def hear(broker, *args, **given):
+            heard.append(broker)
+            return await heartbeat(broker, *args, **given)
+
+        controller.look_after, controller.heartbeat = look, hear
+        cluster.all[old].metadata.node.transfer(new)
+        await until(lambda: any(looked) and {old, third} <= set(heard))
 
 
 @running
