@@ -29,6 +29,7 @@ from craft2.net import Address, Net, RealNet
 from craft2.tasks import Tasks
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_state import GroupLimits
+from phase3_raft.data_directory import directory_id
 from phase3_raft.deadlines import Deadlines
 from phase3_raft.fetch_sessions import FetchSessions
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC, Coordinator, partition_of
@@ -146,9 +147,11 @@ class Broker:
         self.known_brokers = KnownBrokers(lambda: self.image, self.clock)
         self._listens = asyncio.Event()
         self.replication: Replication | None = None
+        self._directory = ""
         if config.quorum is None:
             self.metadata = MetadataLog(folder, self.disk, self.clock, self._changed, me=me)
         else:
+            self._directory = directory_id(self.disk, folder, new_id)
             self.metadata = Quorum(
                 me,
                 folder,
@@ -379,7 +382,7 @@ class Broker:
         quorum = self.metadata
         raft = str(Address(me.host, quorum.address.port)) if quorum.joins else ""
         self.replication = Replication(
-            replace(me, incarnation=self.new_id(), raft=raft),
+            replace(me, incarnation=self.new_id(), raft=raft, directory=self._directory),
             quorum.config.cluster,
             quorum.config.seeds,
             self.controller,

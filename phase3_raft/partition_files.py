@@ -48,7 +48,17 @@ def owner(disk: Disk, folder: str) -> str | None:
             f"{path!r} does not say which topic the folder belongs to: {data[:60]!r}",
             "restore the file; without it the folder is taken for one that nobody has claimed",
         )
-    return base64.urlsafe_b64decode(found[1] + "==").hex()
+    return from_base64(found[1])
+
+
+def from_base64(text: str) -> str:
+    """An id as 32 hexadecimal digits, from Kafka's way to write it in files: 22 characters."""
+    return base64.urlsafe_b64decode(text + "==").hex()
+
+
+def to_base64(id_: str) -> str:
+    """The opposite."""
+    return base64.urlsafe_b64encode(bytes.fromhex(id_)).decode().rstrip("=")
 
 
 def claim(disk: Disk, folder: str, topic_id: str, removed: Container[str] = ()) -> None:
@@ -68,8 +78,8 @@ def claim(disk: Disk, folder: str, topic_id: str, removed: Container[str] = ()) 
             )
         remove(disk, folder)
     disk.mkdir(folder)
-    text = base64.urlsafe_b64encode(bytes.fromhex(topic_id)).decode().rstrip("=")
-    publish(disk, os.path.join(folder, TOPIC_ID), f"version: 0\ntopic_id: {text}\n".encode())
+    text = f"version: 0\ntopic_id: {to_base64(topic_id)}\n"
+    publish(disk, os.path.join(folder, TOPIC_ID), text.encode())
 
 
 def remove(disk: Disk, folder: str) -> None:

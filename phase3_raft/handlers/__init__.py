@@ -97,7 +97,7 @@ OF_CLUSTERS = [
 BETWEEN_BROKERS = [  # clients are not told of these
     Api(56, "alter_partition", 3, 3, alter_partition.handle, at_once=True),
     Api(58, "envelope", 0, 0, envelope.handle, at_once=True, most_bytes=2 * MOST_BYTES),
-    Api(62, "broker_registration", 0, 0, broker_registration.handle, at_once=True, decides=True),
+    Api(62, "broker_registration", 2, 2, broker_registration.handle, at_once=True, decides=True),
     Api(63, "broker_heartbeat", 0, 0, broker_heartbeat.handle, at_once=True),
     Api(67, "allocate_producer_ids", 0, 0, allocate_producer_ids.handle, at_once=True),
 ]

@@ -1,4 +1,4 @@
-"""BrokerRegistration (key 62), version 0: a broker has started, and tells the controller.
+"""BrokerRegistration (key 62), version 2: a broker has started, and tells the controller.
 
 Asked by brokers alone. The listener RAFT is that of a broker which joins a cluster that is there.
 Left out: features.
@@ -24,6 +24,8 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
         return _reply(ErrorCode.INCONSISTENT_CLUSTER_ID)
     if not all(is_host(one.host) for one in request.listeners) or request.incarnation_id is None:
         return _reply(ErrorCode.INVALID_REQUEST)
+    if request.broker_id < 0 or len(request.log_dirs) != 1 or request.log_dirs[0] is None:
+        return _reply(ErrorCode.INVALID_REQUEST)
     listeners = {one.name: Address(one.host, one.port) for one in request.listeners}
     where, raft = listeners.get("PLAINTEXT"), listeners.get("RAFT")
     if where is None:
@@ -35,6 +37,7 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
         request.rack,
         incarnation=request.incarnation_id.hex,
         raft=str(raft or ""),
+        directory=request.log_dirs[0].hex,
     )
     try:
         return _reply(ErrorCode.NONE, await broker.controller.register(record))

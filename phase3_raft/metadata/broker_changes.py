@@ -8,10 +8,14 @@ The rules that keep acknowledged records:
                                   is there, there is no leader (unless the topic allows an unclean
                                   one, and so the loss)
     the last one stays            a broker that goes leaves the ISR, but not if nobody else is in it
+    without its disk it is new    a broker that comes back with another data directory has nothing,
+                                  and leaves the ISR; was it the only one, whoever left last takes
+                                  its place: nobody has more
     epochs                        a new leader has a new leader epoch; whoever speaks of an older
                                   partition epoch does not know the latest, and is refused
 
-Source: Kafka's `ReplicationControlManager`, `PartitionChangeBuilder`; KIP-841 (fenced brokers).
+Source: Kafka's `ReplicationControlManager`, `PartitionChangeBuilder`; KIP-841 (fenced brokers),
+KIP-858 (directories), KIP-966 (the last known leaders).
 """
 
 from __future__ import annotations
@@ -60,10 +64,34 @@ def register(image: Image, broker: BrokerRecord) -> list[Record]:
     """A broker has been started; it is fenced until it says that it has caught up."""
     before = image.brokers.get(broker.id)
     changes: list[Record] = []
-    if before is not None and not before.fenced:
-        changes = _without(image, broker.id, set(image.live()) - {broker.id})
+    others = set(image.live()) - {broker.id}
+    if is_emptied(before, broker):
+        changes = [*_without_disk(image, broker.id, others)]
+    elif before is not None and not before.fenced:
+        changes = _without(image, broker.id, others)
     epoch = image.version + len(changes) + 1
     return [*changes, replace(broker, fenced=True, epoch=epoch)]
+
+
+def is_emptied(before: BrokerRecord | None, now: BrokerRecord) -> bool:
+    """Whether a broker has come back without what it had."""
+    return before is not None and before.directory not in ("", now.directory)
+
+
+def losses(image: Image, broker: BrokerRecord) -> list[str]:
+    """What operators should hear of a broker that is about to be registered."""
+    if not is_emptied(image.brokers.get(broker.id), broker):
+        return []
+    who = f"broker {broker.id}"
+    lines = [f"{who} has come with an empty folder, or another one: it copies what it had"]
+    alone = [one for one in image.partitions() if one.isr == (broker.id,)]
+    if alone:
+        more = f" and {len(alone) - 1} more" if len(alone) > 1 else ""
+        lines.append(
+            f"{who} alone was in sync for {alone[0].topic}-{alone[0].partition}{more}: who was in "
+            "sync before it, if somebody was, takes its place, and what that one lacks is lost"
+        )
+    return lines
 
 
 def unregister(image: Image, broker: BrokerId) -> list[Record]:
@@ -115,19 +143,57 @@ def shut_down(image: Image, broker: BrokerId) -> list[Record]:
 
 
 def _without(
-    image: Image, broker: BrokerId, live: Collection[BrokerId], *, only_if_others: bool = False
+    image: Image,
+    broker: BrokerId,
+    live: Collection[BrokerId],
+    *,
+    only_if_others: bool = False,
 ) -> list[Record]:
     changes: list[Record] = []
     for one in image.partitions():
         if broker not in one.isr or (only_if_others and not set(one.isr) & set(live)):
             continue
-        isr = tuple(who for who in one.isr if who != broker) or one.isr
-        new = _led(image, replace(one, isr=isr), live)
+        without = _with_isr(one, tuple(who for who in one.isr if who != broker) or one.isr)
+        new = _led(image, without, live)
         if new is not None:
             changes.append(new)
-        elif isr != one.isr:
-            changes.append(replace(one, isr=isr, partition_epoch=one.partition_epoch + 1))
+        elif without.isr != one.isr:
+            changes.append(_later(without))
     return changes
+
+
+def _with_isr(one: PartitionRecord, isr: tuple[BrokerId, ...]) -> PartitionRecord:
+    left = [*(who for who in one.left if who in one.replicas), *one.isr]
+    return replace(one, isr=isr, left=tuple(who for who in left if who not in isr))
+
+
+def _without_disk(
+    image: Image, broker: BrokerId, live: Collection[BrokerId]
+) -> list[PartitionRecord]:
+    """The partitions of which this broker has nothing any more. live: the others."""
+    changes = []
+    for one in image.partitions():
+        if broker not in (*one.isr, *one.left):
+            continue
+        isr = tuple(who for who in one.isr if who != broker) or heir(one)
+        new = _with_isr(one, isr)
+        if broker not in isr:
+            new = replace(new, left=tuple(who for who in new.left if who != broker))
+        if new != one:
+            changes.append(_led(image, new, live) or _later(new))
+    return changes
+
+
+def heir(one: PartitionRecord) -> tuple[BrokerId, ...]:
+    """The ISR of a partition whose only replica in sync has lost its disk: the other one that was
+    in sync last. It is as it was if there is no other one."""
+    others = [who for who in one.replicas if who not in one.isr]
+    order = {who: place for place, who in enumerate(one.left)}
+    return (max(others, key=lambda who: order.get(who, -1)),) if others else one.isr
+
+
+def _later(one: PartitionRecord) -> PartitionRecord:
+    return replace(one, partition_epoch=one.partition_epoch + 1)
 
 
 def _led(
@@ -151,9 +217,8 @@ def _led(
     if leader == one.leader and isr == one.isr:
         return None
     return replace(
-        one,
+        _with_isr(one, isr),
         leader=leader,
-        isr=isr,
         leader_epoch=one.leader_epoch + 1,
         partition_epoch=one.partition_epoch + 1,
     )
@@ -218,7 +283,7 @@ def change_isr(
     if not set(isr) - set(one.isr) <= able:
         return ErrorCode.INELIGIBLE_REPLICA
     ordered = tuple(who for who in one.replicas if who in isr)
-    return _next(image, _moved(replace(one, isr=ordered)))
+    return _next(image, _moved(_with_isr(one, ordered)))
 
 
 def move(
@@ -261,4 +326,4 @@ def _moved(one: PartitionRecord) -> PartitionRecord:
 
 
 def _next(image: Image, one: PartitionRecord) -> PartitionRecord:
-    return _led(image, one, image.live()) or replace(one, partition_epoch=one.partition_epoch + 1)
+    return _led(image, one, image.live()) or _later(one)

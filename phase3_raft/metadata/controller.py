@@ -207,6 +207,8 @@ class Controller:
     async def register(self, broker: BrokerRecord) -> int:
         """A broker has started; returns its epoch. Raises Refused: another one has this number."""
 
+        lines: list[str] = []
+
         def decide(image: Image) -> Sequence[Record]:
             before = image.brokers.get(broker.id)
             if before is not None and before.incarnation == broker.incarnation:
@@ -219,9 +221,12 @@ class Controller:
                     f"broker {broker.id} runs already, at {before.host}:{before.port}",
                     "start this one with another --broker-id, or end that one and wait a moment",
                 )
+            lines[:] = lines or broker_changes.losses(image, broker)
             return broker_changes.register(image, broker)
 
         await self.change_in_parts(decide)
+        for line in lines:
+            self._trouble(line)
         return self.metadata.image.brokers[broker.id].epoch
 
     def _is_heard(self, broker: BrokerId) -> bool:

@@ -41,6 +41,7 @@ class BrokerRecord(_Record, frozen=True):
     it no more (`known_brokers`). incarnation: another one each time that it starts. epoch: grows
     with each of these.
     raft: host:port of its Raft server, if it is none of the voters that founded the cluster.
+    directory: the id of its data directory, another one if that was emptied (`data_directory`).
     """
 
     id: BrokerId
@@ -51,6 +52,7 @@ class BrokerRecord(_Record, frozen=True):
     incarnation: str = ""
     epoch: int = 0
     raft: str = ""
+    directory: str = ""
 
 
 class RemoveBrokerRecord(_Record, frozen=True):
@@ -71,7 +73,8 @@ class PartitionRecord(_Record, frozen=True):
 
     leader: -1 if there is none. leader_epoch: grows with each change of the leader, so that one
     that was deposed is recognised. partition_epoch: grows with each change. adding, removing:
-    replicas that come and go, while the partition moves.
+    replicas that come and go, while the partition moves. left: who left the ISR, the latest last:
+    if all that are in it lose their disks, that one has most.
     """
 
     topic: str
@@ -83,6 +86,7 @@ class PartitionRecord(_Record, frozen=True):
     partition_epoch: int
     adding: tuple[BrokerId, ...] = ()
     removing: tuple[BrokerId, ...] = ()
+    left: tuple[BrokerId, ...] = ()
 
 
 class RemoveTopicRecord(_Record, frozen=True):

@@ -101,6 +101,7 @@ class RaftNode:
         self._doubted: dict[int, list[tuple[int, asyncio.Future[bool | None]]]] = {}
         self._reading: dict[asyncio.Future[None], None] = {}
         self._was: tuple[Role, int, ServerId | None] = (Role.FOLLOWER, 0, None)
+        self._is_new = False
         self._snapshot: tuple[int, bytes] = (0, b"")  # taken, not yet in place of the log
 
     async def start(self) -> Address:
@@ -117,6 +118,7 @@ class RaftNode:
             random=self._chance,
             now_ms=self._now_ms(),
         )
+        self._is_new = self._server.is_new = self._storage.is_new
         address = await self._links.open(self.config.listen)
         self._wake()
         return address
@@ -331,6 +333,9 @@ class RaftNode:
             while (ready := server.ready()) is not None:
                 self._do(ready)
                 server.advance(ready)
+            if self._is_new and not server.is_new:
+                self._is_new = False
+                self._storage.is_new_no_more()
             self._compact()
             self._note_changes()
             self._set_timer()

@@ -11,6 +11,11 @@ A new leader's first entry is a *no-op*. It may not count an entry of an earlier
 because a majority has it (5.4.2, figure 8); once an entry of its own is committed, all before it
 are. Without the no-op that might take until somebody proposes something.
 
+A server with a new folder (`is_new`) may be one that has lost its old one, and with it entries that
+were committed with its help. It votes for nobody who has a log until it has, from a leader whom the
+others have elected, all that is committed: its vote might make somebody lead who lacks what it has
+lost. The paper takes disks to last; KIP-853 gives each folder an id, and another one is no voter.
+
 While a leader is heard, requests for votes are not even looked at (the thesis, 4.2.3): so a removed
 server, which gets no heartbeats and does not know why, cannot disturb the others. The same goes for
 all else that it may say: see `RaftServer.step`.
@@ -66,7 +71,7 @@ class Elections(RaftState):
 
     def _on_request_vote(self, ask: RequestVote) -> None:
         """Answer. The term is ours by now, except with a pre-vote, whose term is a later one."""
-        granted = self._grants(ask)
+        granted = self._grants(ask) and not (self.is_new and ask.last_index)
         if granted and not ask.pre:
             self.voted_for = ask.sender
             self._set_election_timer()
@@ -116,7 +121,7 @@ class Elections(RaftState):
     def _lead(self) -> None:
         """The term is ours."""
         self._move(Role.LEADER)
-        self.leader = self.id
+        self.leader, self.is_new = self.id, False
         self.votes = {}
         begin = self.log.last_index + 1
         others = (member for member in self.members.everybody if member != self.id)

@@ -130,6 +130,9 @@ class RaftState:
         message that depends on them leaves (see `Ready`).
     Invariant: leader is None or the one leader of this term.
     Invariant: peers is empty unless this server leads.
+
+    is_new: its folder was made just now, and it has not got all that is committed yet. Perhaps it
+    has lost an older folder: see `elections`.
     """
 
     def __init__(
@@ -142,6 +145,7 @@ class RaftState:
         now_ms: int,
     ) -> None:
         self.id = server_id
+        self.is_new = False
         self.log = log
         self.term, self.voted_for = hard_state
         self.config = config

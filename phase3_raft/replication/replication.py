@@ -171,7 +171,7 @@ class Replication:
             listeners.append(_listener("RAFT", parse_address(me.raft)))
         reply = await self._ask(
             "broker_registration",
-            0,
+            2,
             {
                 "broker_id": me.id,
                 "cluster_id": self._cluster_id,
@@ -179,6 +179,7 @@ class Replication:
                 "listeners": listeners,
                 "features": [],
                 "rack": me.rack,
+                "log_dirs": [UUID(me.directory)],
             },
         )
         if reply.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:

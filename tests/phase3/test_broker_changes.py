@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.metadata import topic_changes
@@ -13,6 +14,7 @@ from phase3_raft.metadata.broker_changes import (
     change_isr,
     elect,
     fence,
+    losses,
     move,
     register,
     shut_down,
@@ -104,6 +106,58 @@ def test_a_broker_that_starts_again_leads_no_more_until_it_has_caught_up():
     assert world.image.brokers[1].epoch > epoch
     assert 1 not in world.image.live()
     assert world[0].leader == 2
+
+
+def emptied(world, broker):
+    """A broker is registered with another directory than before."""
+    before = world.image.brokers[broker]
+    again = BrokerRecord(broker, "h", 9000 + broker, incarnation="again", directory="new")
+    world.do([replace(before, directory="old")])
+    lines = losses(world.image, again)
+    world.do(register(world.image, again))
+    return lines
+
+
+def test_a_broker_without_its_disk_is_in_sync_with_nothing():
+    world = World()
+    world.do(fence(world.image, 2))
+    for broker in (1, 3):  # nobody is there when 1 comes back, and says that it has nothing
+        world.do([replace(world.image.brokers[broker], fenced=True)])
+    world.do([replace(world[0], isr=(1, 3), leader=-1)])
+    assert len(emptied(world, 1)) == 1
+    world.do(unfence(world.image, 1))
+    assert (world[0].isr, world[0].leader) == ((3,), -1)
+    world.do(unfence(world.image, 3))
+    assert (world[0].isr, world[0].leader) == ((3,), 3)
+
+
+def test_who_left_last_takes_the_place_of_the_only_one_in_sync_that_lost_its_disk():
+    world = World()
+    for broker in (3, 2, 1):
+        world.do(fence(world.image, broker))
+    assert world[0].isr == (1,)
+    assert "1 alone was in sync for t-0: " in emptied(world, 1)[1]
+    assert (world[0].isr, world[0].leader) == ((2,), -1)
+    world.do(unfence(world.image, 3))
+    assert world[0].leader == -1, "it has less than 2"
+    world.do(unfence(world.image, 2))
+    assert world[0].leader == 2
+
+
+def test_one_that_lost_its_disk_as_well_takes_nobodys_place():
+    world = World()
+    for broker in (3, 2, 1):
+        world.do(fence(world.image, broker))
+    emptied(world, 2)
+    emptied(world, 1)
+    assert world[0].isr == (3,)
+
+
+def test_the_only_replica_leads_on_without_its_disk():
+    world = World(replicas=1)
+    assert "1 alone was in sync for t-0: " in emptied(world, 1)[1]
+    world.do(unfence(world.image, 1))
+    assert (world[0].isr, world[0].leader) == ((1,), 1)
 
 
 @pytest.mark.parametrize(
@@ -266,10 +320,18 @@ class Cluster(RuleBasedStateMachine):
     def leaves(self, broker):
         self.world.do(shut_down(self.world.image, broker))
 
-    @rule(broker=st.sampled_from(BROKERS), again=st.text("abc", max_size=2))
-    def starts_again(self, broker, again):
-        about = BrokerRecord(broker, "h", 9000 + broker, incarnation=again)
+    @rule(
+        broker=st.sampled_from(BROKERS),
+        again=st.text("abc", max_size=2),
+        directory=st.sampled_from("ab"),
+    )
+    def starts_again(self, broker, again, directory):
+        had = self.world.image.brokers[broker].directory
+        about = BrokerRecord(broker, "h", 9000 + broker, incarnation=again, directory=directory)
         self.world.do(register(self.world.image, about))
+        if had not in ("", directory):
+            for one in self.world.image.partitions():
+                assert broker not in one.isr or one.replicas == (broker,)
 
     @rule(number=st.integers(0, 1), isr=st.sets(st.sampled_from(BROKERS)))
     def isr(self, number, isr):

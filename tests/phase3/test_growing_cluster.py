@@ -130,6 +130,29 @@ async def test_a_broker_that_had_joined_and_whose_folder_was_emptied_copies_ever
             shutil.rmtree(tmp_path / "4")
 
 
+def in_sync(broker):
+    about = broker.image.partition("t", 0)
+    return () if about is None else about.isr
+
+
+@running
+async def test_the_last_one_that_went_comes_back_without_its_disk_and_cuts_nobodys_log(tmp_path):
+    async with brokers(tmp_path) as cluster:
+        assert await cluster.make_topic("t") == ErrorCode.NONE
+        assert await cluster.produce("t", "a", "b") == ErrorCode.NONE
+        for gone, left in ((2, (1, 3)), (3, (1,))):
+            await cluster.all[gone].close()
+            await until(lambda: in_sync(cluster.all[1]) == left)  # noqa: B023
+        await cluster.all[1].close()
+        shutil.rmtree(tmp_path / "1")
+        for number in (1, 3, 2):
+            await cluster.again(number)
+        await until(lambda: len(in_sync(cluster.all[3])) == 3)
+        assert list(cluster.logs("t").values()) == [["a", "b"]] * 3
+        [line] = [line for line in cluster.said if "alone was in sync for t-0: " in line]
+        assert line.startswith("broker 1 alone")
+
+
 @running
 async def test_another_list_of_voters_replaces_one_that_is_no_more(tmp_path):
     """Brokers are started with it one after the other, and it is the same cluster all the time."""
