@@ -187,7 +187,9 @@ class FetchSessions:
     monotonic clock. chance: from 0 to 1; ids are drawn, so that after a restart no client goes on
     with a session that is another's by now.
 
-    Other brokers always get one: without it a follower is not told at once of what is new.
+    Other brokers always get one, as without it a follower is not told at once of what is new, and
+    one each: whoever begins anew may not know the last one, whose id was in a reply that it did not
+    wait for.
     """
 
     def __init__(
@@ -218,6 +220,8 @@ class FetchSessions:
     def begin(self, wanted: Sequence[Wanted], follower: int) -> Session | None:
         """A new session; None: there are too many, and the client has to name all each time."""
         is_broker = self._is_broker(follower)
+        if is_broker:
+            self.end_of(follower)
         if not wanted or not (self._make_room(len(wanted), is_broker) or is_broker):
             return None
         session_id = 0

@@ -6,6 +6,7 @@ themselves. So whoever commits them, one broker or a quorum, decides the same.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from phase2_groups.error_codes import ErrorCode
@@ -13,7 +14,7 @@ from phase2_groups.topics import MAX_PARTITIONS, TopicError, check_topic
 from phase3_raft.groups.coordinator import OFFSETS_TOPIC
 from phase3_raft.metadata.image import Image, TopicImage
 from phase3_raft.metadata.metadata_log import METADATA_TOPIC
-from phase3_raft.metadata.placement import place
+from phase3_raft.metadata.placement import begin, place
 from phase3_raft.metadata.records import (
     BrokerId,
     ConfigRecord,
@@ -165,7 +166,9 @@ def _partitions(
         )
     else:
         away = sorted(image.brokers.keys() - racks.keys())
-        chosen = [place(first + number, replicas, racks, away) for number in range(count)]
+        leads = Counter(one.replicas[0] for one in image.partitions())
+        start = begin(racks, leads) - first
+        chosen = [place(first + number, replicas, racks, away, start) for number in range(count)]
     return [_new_partition(name, first + n, one, racks) for n, one in enumerate(chosen)]
 
 

@@ -290,6 +290,16 @@ def test_replicas_that_cannot_be_are_refused(asked, code):
     assert refused.value.code is code
 
 
+def test_small_topics_are_led_by_all_brokers():
+    world = World(partitions=3)  # led by 1, 2 and 3
+    for number in range(5):
+        world.do(topic_changes.create(world.image, f"u{number}", f"{number}" * 32, 1, 2, {}))
+    small = [world.image.partition(f"u{number}", 0).replicas for number in range(5)]
+    assert small == [(4, 1), (1, 2), (2, 3), (3, 4), (4, 1)]
+    grown = topic_changes.grow(world.image, "t", 5)
+    assert [one.replicas[0] for one in grown] == [1, 2]
+
+
 def test_names_that_metrics_cannot_tell_apart_are_refused():
     world = World()
     for name, alike in (("a.b", "a_b"), ("c_d.e", "c.d_e"), ("_f", ".f")):

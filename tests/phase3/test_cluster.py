@@ -407,16 +407,20 @@ async def test_two_brokers_with_one_number_the_second_is_told(tmp_path):
             "listeners": [{"name": "PLAINTEXT", "host": "h", "port": 1, "security_protocol": 0}],
             "features": [],
             "rack": None,
+            "log_dirs": [UUID(int=8)],
         }
         controller = cluster.all[1].controller_id
-        reply = await cluster.ask(controller, "broker_registration", 0, fields)
+        reply = await cluster.ask(controller, "broker_registration", 2, fields)
         assert reply.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
         nowhere = [{"name": "PLAINTEXT", "host": "a..b", "port": 1, "security_protocol": 0}]
         new = {"broker_id": 9, "listeners": nowhere}  # all would try to call it, for ever
-        reply = await cluster.ask(controller, "broker_registration", 0, fields | new)
+        reply = await cluster.ask(controller, "broker_registration", 2, fields | new)
         assert reply.error_code == ErrorCode.INVALID_REQUEST
+        for wrong in ({"broker_id": -1}, {"log_dirs": []}):
+            reply = await cluster.ask(controller, "broker_registration", 2, fields | wrong)
+            assert reply.error_code == ErrorCode.INVALID_REQUEST
         other = fields | {"cluster_id": "other"}
-        reply = await cluster.ask(controller, "broker_registration", 0, other)
+        reply = await cluster.ask(controller, "broker_registration", 2, other)
         assert reply.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
 

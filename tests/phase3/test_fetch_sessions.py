@@ -293,6 +293,16 @@ def test_idle_sessions_end_for_others_and_clients_for_brokers(runner, monkeypatc
     assert clients[0].session == 0
 
 
+def test_a_follower_that_begins_anew_ends_the_session_that_it_has_not_heard_of(runner):
+    broker = broker_on_virtual_disk()
+    broker.metadata.write([BrokerRecord(2, "there", 9092)])
+    Client(broker, runner).ask({0: 0})
+    for _ in range(3):
+        Client(broker, runner, follower=2).ask({0: 0})
+    assert len(broker.fetch_sessions) == 2
+    assert len(broker.partition(TOPIC, 0)._copiers) == 1
+
+
 class SessionAndNone(RuleBasedStateMachine):
     """A client does what clients do. Whatever it lacks, and does not ask for anew, is due."""
 
