@@ -99,6 +99,11 @@ class Machine:
             self.disk.power_loss(seed=self._chance.randrange(2**32)) if power else self.disk.kill()
         )
 
+    def lose_disk(self) -> None:
+        """It is gone, and begins with an empty disk when it is booted again."""
+        self.crash(power=True)
+        self.disk = FaultyDisk()
+
     @property
     def done(self) -> bool:
         """Whether its program has ended."""

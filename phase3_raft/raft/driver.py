@@ -60,6 +60,7 @@ class RaftNode:
     Invariant: _waiting holds, in the order of the log, the entries of this server's own term that
         somebody waits for; it is empty unless the server leads. _doubted: by index, the entries it
         proposed and led no more before it knew, with their term, as long as it does not know.
+    is_new: whether it may lack what it had acknowledged in an older folder (`elections`).
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class RaftNode:
         self._doubted: dict[int, list[tuple[int, asyncio.Future[bool | None]]]] = {}
         self._reading: dict[asyncio.Future[None], None] = {}
         self._was: tuple[Role, int, ServerId | None] = (Role.FOLLOWER, 0, None)
-        self._is_new = False
+        self.is_new = True
         self._snapshot: tuple[int, bytes] = (0, b"")  # taken, not yet in place of the log
 
     async def start(self) -> Address:
@@ -118,7 +119,7 @@ class RaftNode:
             random=self._chance,
             now_ms=self._now_ms(),
         )
-        self._is_new = self._server.is_new = self._storage.is_new
+        self.is_new = self._server.is_new = self._storage.is_new
         address = await self._links.open(self.config.listen)
         self._wake()
         return address
@@ -333,8 +334,8 @@ class RaftNode:
             while (ready := server.ready()) is not None:
                 self._do(ready)
                 server.advance(ready)
-            if self._is_new and not server.is_new:
-                self._is_new = False
+            if self.is_new and not server.is_new:
+                self.is_new = False
                 self._storage.is_new_no_more()
             self._compact()
             self._note_changes()

@@ -3,10 +3,8 @@
 A simulator that finds nothing says nothing. Each of these was somebody's bug (Kafka's, or ours), or
 is what one sentence of a KIP forbids.
 
-Missing are mistakes that cost time and no data, such as a broker that is fenced too early; what
-cannot show since every record is synced before anybody counts it, and no disk is emptied (a
-broker's earlier life that is counted, KIP-903: `tests/phase3/test_cluster.py` has that, and `craft2
-chaos` empties disks); and what takes such a chain of events that it did not show within dozens of
+Missing are mistakes that cost time and no data, such as a broker that is fenced too early; and what
+takes such a chain of events that it did not show within dozens of
 seeds: a new leader that says where the log ends before it knows (KIP-207), a coordinator that does
 not read its partition anew when it gets it back, a controller that obeys leaders of the past, one
 that forgets what is under way when who asked for it hangs up (`tests/phase3/test_controller.py`
@@ -89,6 +87,10 @@ def _one_too_far(self, who, offset, *, end, now_ms):
 
 
 # Who is in sync.
+
+
+def _forgets_disks(before, now):
+    return False
 
 
 def _proposes_and_forgets(self, isr):
@@ -260,6 +262,10 @@ BUGS: dict[str, Bug] = {
     "refusal-unheard": Bug(
         "a leader waits for ever for the controller's yes to another ISR",
         ((Replicas, "answered", _never_heard),),
+    ),
+    "empty-in-sync": Bug(
+        "a broker that comes back with an empty disk is in sync as before (ours; KIP-858)",
+        ((broker_changes, "is_emptied", _forgets_disks),),
     ),
     "unclean": Bug(
         "somebody leads who was not in the ISR", ((broker_changes, "_may_lose", lambda *_: True),)

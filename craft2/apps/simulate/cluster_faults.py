@@ -45,6 +45,9 @@ class Stage(Protocol):
     def boot(self, name: str, fast: float = 1.0) -> None:
         """Start a machine that is down."""
 
+    def spares(self, name: str) -> bool:
+        """Whether a broker's disk may be lost: all others run, and have what it has."""
+
     def leave(self, name: str) -> None:
         """Have a broker shut down as it does when it is asked to."""
 
@@ -102,6 +105,16 @@ def _relapse(stage: Stage, chance: random.Random) -> str | None:
 
     stage.timeline.after(40, back, 50)
     return f"{name} will lose power at {_nth_step(steps + 1)}, and be back at once"
+
+
+def _disk(stage: Stage, chance: random.Random) -> str | None:
+    name = chance.choice(stage.names)
+    if not stage.spares(name):
+        return None
+    stage.machines[name].lose_disk()
+    down_ms = chance.randint(20, 1_500)
+    stage.timeline.after(down_ms, stage.boot, name)
+    return f"{name} loses its disk, and is back with an empty one {down_ms} ms later"
 
 
 def _heal_later(stage: Stage, chance: random.Random, least_ms: int, most_ms: int) -> int:
@@ -192,6 +205,7 @@ KINDS: dict[str, Callable[[Stage, random.Random], str | None]] = {
     "reset": _reset,
     "shutdown": _shutdown,
     "election": _election,
+    "disk": _disk,
 }
 
 

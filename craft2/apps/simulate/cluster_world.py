@@ -40,7 +40,7 @@ from craft2.sim.net import Wires
 from craft2.sim.timeline import Timeline
 from phase2_groups.group_state import GroupLimits
 from phase3_raft.broker import Broker, BrokerConfig
-from phase3_raft.metadata.quorum import QuorumConfig
+from phase3_raft.metadata.quorum import Quorum, QuorumConfig
 
 CALM_MS, SEND_MS, READ_MS, END_MS = 7_000, 9_200, 10_000, 12_000
 PRODUCERS, MEMBERS = 3, 2
@@ -52,7 +52,16 @@ TOPICS = {
 }
 LIMITS = GroupLimits(min_session_timeout_ms=100, initial_rebalance_delay_ms=50)
 # What brokers say of each other when faults come; everything else is a mistake.
-_EXPECTED = ("is fenced", "nobody could take over", "were not waited for", "was not compacted")
+_EXPECTED = (
+    "is fenced",
+    "nobody could take over",
+    "were not waited for",
+    "was not compacted",
+    "it copies what it had",
+    "who was in sync before it, if somebody was, takes its place",
+    "its folder was emptied",
+    "votes now",
+)
 
 
 class ClusterWorld:
@@ -231,6 +240,17 @@ class ClusterWorld:
         if self.machines[name].loop is None:
             self._tell(name, "starts")
             self.machines[name].boot(fast)
+
+    def spares(self, name: str) -> bool:
+        """Whether a broker's disk may be lost: all others run, and have what it has."""
+        others = {int(one[-1]): self._brokers.get(one) for one in self.names if one != name}
+        for number, broker in others.items():
+            if not self.machines[host(number)].up or broker is None:
+                return False
+            assert isinstance(broker.metadata, Quorum)
+            if broker.metadata.node.is_new:
+                return False
+        return all(others.keys() & set(one.isr) for one in self.rules.newest.values())
 
     def leave(self, name: str) -> None:
         """Have a broker shut down as it does when it is asked to, and start again."""
