@@ -67,23 +67,29 @@ async def _run(config: BrokerConfig, metrics: Address | None, with_stdin: bool) 
         loop.add_signal_handler(number, ending.set)
     if with_stdin:
         loop.add_reader(sys.stdin.fileno(), _end_with_stdin, ending)
-    log = BrokerLog()
-    with _pid_file(config.data_dir) as serves_at:
-        async with Broker(config, trouble=log) as broker:
-            with _metrics(broker, metrics):
-                failed = asyncio.ensure_future(broker.failed())
-                failed.add_done_callback(lambda _: ending.set())
-                await _either(_serves(broker), ending.wait())
-                if not ending.is_set():
-                    serves_at(broker.address)
-                    print(f"ready {broker.address}", flush=True)
-                await ending.wait()
-                serves_at(None)
-                log.tell_left_out()
-                if failed.done():
-                    _say_why(failed.result())
-                    raise SystemExit(1)
-                failed.cancel()
+    log, why = BrokerLog(), ""
+    try:
+        with _pid_file(config.data_dir) as serves_at:
+            async with Broker(config, trouble=log) as broker:
+                with _metrics(broker, metrics):
+                    failed = asyncio.ensure_future(broker.failed())
+                    failed.add_done_callback(lambda _: ending.set())
+                    await _either(_serves(broker), ending.wait())
+                    if not ending.is_set():
+                        serves_at(broker.address)
+                        print(f"ready {broker.address}", flush=True)
+                    await ending.wait()
+                    log.tell_left_out()
+                    if failed.done():
+                        why = failed.result()
+                    failed.cancel()
+                    serves_at(None)
+    except (OSError, Craft2Error):
+        if not why:  # a disk that has failed fails again when files are closed
+            raise
+    if why:
+        _say_why(why)  # last: it is the line that people look for
+        raise SystemExit(1)
 
 
 def _say_why(words: str) -> None:

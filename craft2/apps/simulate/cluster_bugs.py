@@ -3,15 +3,17 @@
 A simulator that finds nothing says nothing. Each of these was somebody's bug (Kafka's, or ours), or
 is what one sentence of a KIP forbids.
 
-Missing are mistakes that cost time and no data, such as a broker that is fenced too early; and what
-takes such a chain of events that it did not show within dozens of
-seeds: a new leader that says where the log ends before it knows (KIP-207), a coordinator that does
-not read its partition anew when it gets it back, a controller that obeys leaders of the past, one
-that forgets what is under way when who asked for it hangs up (`tests/phase3/test_controller.py`
-has that: since records about a topic that is not there change nothing, it does little harm), who
-takes a snapshot and hears of no removal in it (`test_replica_safety.py` has that), a
-leader that answers who asks for one of another epoch (KIP-320; that both compare the epochs of
-their records, KIP-595, catches it too, and 400 seeds showed nothing).
+Missing are mistakes that cost time and no data, such as a broker that is fenced too early; a
+broker's earlier life that is counted (KIP-903: `tests/phase3/test_cluster.py` has that; here every
+record is synced before anybody counts it, and an empty disk is told by its id); and what takes such
+a chain of events that it did not show within dozens of seeds: a new leader that says where the log
+ends before it knows (KIP-207), a coordinator that does not read its partition anew when it gets it
+back, a controller that obeys leaders of the past, one that forgets what is under way when who asked
+for it hangs up (`tests/phase3/test_controller.py` has that: since records about a topic that is not
+there change nothing, it does little harm), who takes a snapshot and hears of no removal in it
+(`test_replica_safety.py` has that), a leader that answers who asks for one of another epoch
+(KIP-320; that both compare the epochs of their records, KIP-595, catches it too, and 400 seeds
+showed nothing).
 
 >>> replicas = Replicas(me=1, max_lag_ms=500)
 >>> replicas.lead(isr=(1, 2), replicas=(1, 2), begin=0, now_ms=0)
