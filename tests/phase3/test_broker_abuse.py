@@ -8,12 +8,13 @@ import random
 import resource
 import socket
 import struct
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 
 import psutil
 import pytest
 from brokers import make_topic
 
+from craft2.clock import ManualClock
 from craft2.faulty_disk import FaultyDisk
 from craft2.net import Address, parse_address, raise_file_limit
 from craft2.record_batch import encode_values
@@ -280,6 +281,102 @@ def test_requests_that_come_only_in_part_have_a_limit_together(tmp_path):
             assert broker.server._held == 604
             for _, writer in opened:
                 writer.close()
+
+    asyncio.run(work())
+
+
+@asynccontextmanager
+async def with_room_for(most_held, tmp_path, said=None):
+    """A broker that holds so many bytes of requests, and what opens a connection that has sent a
+    part of one: so many bytes."""
+    clock, said = ManualClock(), [] if said is None else said
+    config = BrokerConfig(str(tmp_path), listen=Address("127.0.0.1", 0))
+    async with Broker(config, clock=clock, trouble=said.append) as broker:
+        make_topic(broker, "t", 1)
+        broker.server._most_held = most_held
+        opened = []
+
+        async def until(reached):
+            async with asyncio.timeout(20):
+                while not reached():
+                    await asyncio.sleep(0)
+
+        async def send(data):
+            opened.append(await asyncio.open_connection(*broker.address))
+            reader, writer = opened[-1]
+            before, lines = broker.server._held, len(said)
+            writer.write(data)
+            await until(lambda: broker.server._held == before + len(data) or len(said) > lines)
+            return reader, writer
+
+        yield broker, clock, send
+        for _, writer in opened:
+            writer.close()
+
+
+def half(size):
+    return struct.pack(">i", 2 * size) + bytes(size - 4)
+
+
+async def finish(reader, writer, rest):
+    """The rest of a request is sent: whether it is answered."""
+    writer.write(rest)
+    async with asyncio.timeout(20):
+        return len(await reader.read(1000)) > 20
+
+
+async def is_hung_up_on(reader):
+    async with asyncio.timeout(20):
+        return await reader.read(1) == b""
+
+
+def test_who_never_finishes_large_requests_keeps_nobody_out(tmp_path):
+    async def work():
+        said = []
+        async with with_room_for(2_700, tmp_path, said) as (broker, clock, send):
+            strangers = [await send(half(size)) for size in (880, 900, 890)]
+            clock.advance(1)
+            for size in (100, 900):  # a modest request, and one as large as theirs
+                request = produce("t", encode_values([bytes(size)]))
+                client = await send(request[:-10])
+                assert await finish(*client, request[-10:])
+            assert await is_hung_up_on(strangers[1][0])
+            assert await is_hung_up_on(strangers[2][0])
+            assert broker.server._held == 880
+            assert len(said) == 2
+            assert "closed: it holds 900 of 2" in said[0]
+            assert "closed: it holds 890 of 2" in said[1]
+
+    asyncio.run(work())
+
+
+def test_a_large_request_that_comes_in_pieces_is_finished_before_older_ones_that_stand(tmp_path):
+    async def work():
+        async with with_room_for(2_700, tmp_path) as (broker, clock, send):
+            for _ in range(9):  # each of them holds less than it
+                await send(half(300))
+            clock.advance(10)
+            request = produce("t", encode_values([bytes(2_000)]))
+            reader, writer = await send(request[:500])
+            for start in range(500, 2_000, 500):
+                clock.advance(0.1)
+                writer.write(request[start : start + 500])
+                await asyncio.sleep(0)
+            assert await finish(reader, writer, request[2_000:])
+            assert broker.server._held % 300 == 0
+
+    asyncio.run(work())
+
+
+def test_a_modest_request_that_is_slow_is_finished_before_fast_large_ones(tmp_path):
+    async def work():
+        async with with_room_for(3 * MB, tmp_path) as (_, clock, send):
+            request = produce("t", encode_values([bytes(900_000)]))
+            client = await send(request[:800_000])
+            clock.advance(500)
+            strangers = [await send(half(2 * MB)) for _ in range(2)]
+            assert await is_hung_up_on(strangers[0][0])
+            assert await finish(*client, request[800_000:])
 
     asyncio.run(work())
 
