@@ -151,6 +151,9 @@ class Coordinator:
         error = await self._need_topic()
         if error:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return self._of_group(group_id)
+
+    def _of_group(self, group_id: str) -> OffsetsPartition | ErrorCode:
         return self._offsets_of(partition_of(group_id, self._partitions()))
 
     def _handle(self, group: _Group, event: Input) -> None:
@@ -217,37 +220,27 @@ class Coordinator:
             return offsets
         return offsets.table.offsets.get(group_id, {})
 
-    def groups(self) -> dict[str, Group]:
-        """All groups that are known here."""
-        return {name: self.describe(name) for name in self._known()}
-
-    def _known(self) -> Iterable[str]:
-        names = dict.fromkeys(self._groups)
-        for number in range(self._partitions()):
-            offsets = self._offsets_of(number)
+    def groups(self) -> tuple[dict[str, Group], ErrorCode]:
+        """All groups that are known here, and why these may not be all."""
+        found = [self._offsets_of(number) for number in range(self._partitions())]
+        groups = {name: one.machine.group for name, one in self._groups.items()}
+        for offsets in found:
             if not isinstance(offsets, ErrorCode):
-                names |= dict.fromkeys(offsets.table.groups())
-        return sorted(names)
+                for name in offsets.table.groups():
+                    if name not in groups:
+                        groups[name] = self._stored_group(name, offsets)
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return dict(sorted(groups.items())), loading if loading in found else ErrorCode.NONE
 
-    def subscribed(self, group_id: str) -> set[str]:
-        """The topics that members of a group read at present."""
-        group = self.describe(group_id)
-        joined = [member.subscription(group.protocol) for member in group.members.values()]
-        found = [topics for topics in map(topics_of, joined) if isinstance(topics, tuple)]
-        return {topic for topics in found for topic in topics}
-
-    def is_elsewhere(self, group_id: str) -> bool:
-        """Whether another broker coordinates it."""
-        there = self._offsets_of(partition_of(group_id, self._partitions()))
-        return there == ErrorCode.NOT_COORDINATOR
-
-    def describe(self, group_id: str) -> Group:
-        """A group as it is; Dead if there is none."""
+    def describe(self, group_id: str) -> Group | ErrorCode:
+        """A group as it is, Dead if there is none; or why that is not known here."""
+        there = self._of_group(group_id)
+        if isinstance(there, ErrorCode):
+            return there
         found = self._groups.get(group_id)
         if found is not None:
             return found.machine.group
-        there = self._offsets_of(partition_of(group_id, self._partitions()))
-        if isinstance(there, ErrorCode) or group_id not in there.table.groups():
+        if group_id not in there.table.offsets and group_id not in there.table.generations:
             return Group(group_id=group_id, state=State.DEAD)
         return self._stored_group(group_id, there)
 
@@ -332,6 +325,13 @@ class Coordinator:
         for group in self._groups.values():
             if group.timer is not None:
                 group.timer.cancel()
+
+
+def subscribed(group: Group) -> set[str]:
+    """The topics that members of a group read at present."""
+    joined = [member.subscription(group.protocol) for member in group.members.values()]
+    found = [topics for topics in map(topics_of, joined) if isinstance(topics, tuple)]
+    return {topic for topics in found for topic in topics}
 
 
 def partition_of(group_id: str, partitions: int) -> int:
