@@ -7,7 +7,8 @@
 
 Nothing about groups is decided here. A group belongs to one partition of `__consumer_offsets`, by a
 hash of its name, and to whichever broker leads that: so all its members find the same coordinator,
-and its commits are where the next one will look for them.
+and its commits are where the next one will look for them. While that one still reads them, whoever
+asks for a group is told so, and asks again.
 
 After a restart a group has its commits and its generation, and no members: these are told that
 nobody knows them, and join again.
@@ -18,7 +19,7 @@ Source: Kafka's `GroupCoordinator`, `GroupMetadataManager`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from craft2.clock import Clock
 from craft2.disk import DiskError
@@ -53,7 +54,7 @@ from phase2_groups.offset_records import (
 from phase3_raft.groups.offsets import OffsetsPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
-_AGAIN_S = 0.5  # before what could not be forgotten is tried again
+_AGAIN_S = 0.5  # before what could not be forgotten, or read, is tried again
 Asking = Join | Sync | Heartbeat | Commit | Leave
 
 
@@ -102,6 +103,9 @@ class Coordinator:
         self._clock, self._tasks, self._happened = clock, tasks, happened
         self._groups: dict[str, _Group] = {}
         self._tokens = 0
+        # Those that are being read, or wait for it, with the topics that have been there since.
+        # Invariant: there is a task that reads them if there are any.
+        self._to_load: dict[OffsetsPartition, set[str]] = {}
 
     # What members ask.
 
@@ -154,7 +158,13 @@ class Coordinator:
         return self._of_group(group_id)
 
     def _of_group(self, group_id: str) -> OffsetsPartition | ErrorCode:
-        return self._offsets_of(partition_of(group_id, self._partitions()))
+        return self._loaded(partition_of(group_id, self._partitions()))
+
+    def _loaded(self, number: int) -> OffsetsPartition | ErrorCode:
+        offsets = self._offsets_of(number)
+        if isinstance(offsets, ErrorCode) or offsets.is_loaded:
+            return offsets
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def _handle(self, group: _Group, event: Input) -> None:
         """Let the machine move, and carry out what comes of it.
@@ -222,7 +232,7 @@ class Coordinator:
 
     def groups(self) -> tuple[dict[str, Group], ErrorCode]:
         """All groups that are known here, and why these may not be all."""
-        found = [self._offsets_of(number) for number in range(self._partitions())]
+        found = [self._loaded(number) for number in range(self._partitions())]
         groups = {name: one.machine.group for name, one in self._groups.items()}
         for offsets in found:
             if not isinstance(offsets, ErrorCode):
@@ -273,13 +283,39 @@ class Coordinator:
         """Forget, soon, what groups have committed for a topic that is no more."""
         for number in range(self._partitions()):
             offsets = self._offsets_of(number)
-            if not isinstance(offsets, ErrorCode):
+            if isinstance(offsets, ErrorCode):
+                continue
+            if offsets.is_loaded:
                 self._forget_topics(offsets, lambda name: name == topic)
+            else:
+                self._to_load[offsets].discard(topic)
 
-    def begin(self, offsets: OffsetsPartition, topics: Container[str]) -> None:
+    def begin(self, offsets: OffsetsPartition, topics: Iterable[str]) -> None:
         """This broker coordinates the groups of a partition from now on. Those commits go, soon,
         that are of none of the `topics` there are: who was coordinator had no time for it."""
-        self._forget_topics(offsets, lambda name: name not in topics)
+        self._to_load[offsets] = set(topics)
+        if offsets.is_loaded:
+            self._begun(offsets)
+        elif len(self._to_load) == 1:
+            self._tasks.spawn(self._load())
+
+    async def _load(self) -> None:
+        """One after the other: a broker that takes over from another has many to read at once."""
+        while self._to_load:
+            offsets = next(iter(self._to_load))
+            await offsets.load()
+            if offsets.is_loaded:
+                self._begun(offsets)
+            elif offsets.leads:  # it could not be read: it comes after the others
+                self._to_load[offsets] = self._to_load.pop(offsets)
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                del self._to_load[offsets]
+
+    def _begun(self, offsets: OffsetsPartition) -> None:
+        """In the same turn in which it is loaded: what is committed later stays."""
+        there = self._to_load.pop(offsets)
+        self._forget_topics(offsets, lambda name: name not in there)
 
     def _forget_topics(self, offsets: OffsetsPartition, gone: Callable[[str], bool]) -> None:
         committed = offsets.of_topics(gone)

@@ -1,26 +1,44 @@
-"""Until a coordinator that takes over knows what its groups have committed, it says that it does
-not know: nobody is told anything of a group before."""
+"""A coordinator that takes over reads what its groups have committed: in pieces, while others go
+on, and until it has read all of it nobody is told anything of a group."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
+from itertools import pairwise
 
-from brokers import make_topic
+import pytest
+from brokers import delete_topic, make_topic
+from msgspec.structs import replace
 
+from craft2.clock import ManualClock
+from craft2.disk import DiskError
 from craft2.faulty_disk import FaultyDisk
 from craft2.record_batch import encode_values
+from craft2.tasks import Tasks
 from phase2_groups.error_codes import ErrorCode
 from phase2_groups.group_messages import OffsetToCommit
-from phase2_groups.group_state import State
+from phase2_groups.group_state import GroupLimits, State
 from phase2_groups.offset_records import offset_key, offset_value
+from phase2_groups.offsets_table import OffsetsTable
 from phase3_raft import schemas
 from phase3_raft.broker import Broker, BrokerConfig
-from phase3_raft.groups.coordinator import OFFSETS_TOPIC
+from phase3_raft.groups import coordinator, offsets
+from phase3_raft.groups.coordinator import OFFSETS_TOPIC, Coordinator, partition_of
+from phase3_raft.groups.offsets import OffsetsPartition
 from phase3_raft.handlers import APIS
+from phase3_raft.metadata.records import PartitionRecord
 from phase3_raft.partition import Partition
+from phase3_raft.topic_config import TopicConfig
 
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+LONG = 300  # records
+
+
+@pytest.fixture
+def in_pieces(monkeypatch):
+    """Of one record each."""
+    monkeypatch.setattr(offsets, "AT_ONCE", 1)
 
 
 async def ask(broker, name, version, **fields):
@@ -79,6 +97,19 @@ def new_broker(partitions=1, said=None, disk=None):
     return broker
 
 
+def long_ago(broker, group="g", number=0):
+    """Many commits of this group, which a coordinator has to read that begins now."""
+    log = broker.partition(OFFSETS_TOPIC, number)
+    write(log, [commit(group, offset) for offset in range(LONG)])
+    write(log, [commit(group, 9, "u"), commit(group, 9, "gone")])
+
+
+async def until(reached):
+    async with asyncio.timeout(20):
+        while not reached():
+            await asyncio.sleep(0)
+
+
 def test_who_cannot_know_yet_says_so_whatever_is_asked(monkeypatch):
     async def play():
         broker = new_broker()
@@ -107,5 +138,169 @@ def test_who_cannot_know_yet_says_so_whatever_is_asked(monkeypatch):
             )
         ).groups
         assert (group.error_code, group.group_state) == (0, State.DEAD.value)
+
+    asyncio.run(play())
+
+
+@pytest.mark.usefixtures("in_pieces")
+def test_a_long_log_is_read_to_its_end_before_anything_is_said_of_a_group():
+    async def play():
+        broker = new_broker()
+        long_ago(broker)
+        for _ in range(3):
+            said = await what_is_said(broker)
+            assert said == dict.fromkeys(said, LOADING)
+            assert not broker._offsets[0].table.latest
+        await until(lambda: broker._offsets[0].is_loaded)
+        committed = await broker.groups.committed("g")
+        assert committed["t", 0].offset == LONG - 1
+        described = await ask(
+            broker, "describe_groups", 4, include_authorized_operations=False, groups=["g"]
+        )
+        assert described.groups[0].group_state == State.EMPTY.value
+        assert set((await what_is_said(broker)).values()) == {0, ErrorCode.GROUP_ID_NOT_FOUND}
+
+    asyncio.run(play())
+
+
+def test_others_have_their_turn_while_many_logs_are_read(monkeypatch):
+    """A controller that reads for seconds is deposed."""
+    partitions, turns, taken = 5, [], []
+    take = OffsetsTable.take
+
+    def counted(self, key, value):
+        taken.extend([key] if value is not None else [])  # or it is being forgotten
+        take(self, key, value)
+
+    async def others():
+        while True:
+            turns.append(len(taken))
+            await asyncio.sleep(0)
+
+    async def play():
+        broker = new_broker(partitions)
+        names = {partition_of(f"g{n}", partitions): f"g{n}" for n in range(100)}
+        for number, name in names.items():
+            long_ago(broker, name, number)
+        monkeypatch.setattr(OffsetsTable, "take", counted)
+        begun = asyncio.ensure_future(others())
+        listed = await ask(broker, "list_groups", 4, states_filter=())
+        assert (listed.error_code, listed.groups) == (LOADING, ())
+        await until(lambda: all(broker._offsets[number].is_loaded for number in names))
+        begun.cancel()
+        assert len(taken) == partitions * (LONG + 2)
+        at_once = [after - before for before, after in pairwise(turns)]
+        assert max(at_once) <= offsets.AT_ONCE
+        listed = await ask(broker, "list_groups", 4, states_filter=())
+        assert listed.error_code == 0
+        assert [one.group_id for one in listed.groups] == sorted(names.values())
+
+    asyncio.run(play())
+
+
+@pytest.mark.usefixtures("in_pieces")
+def test_commits_for_a_topic_that_goes_while_they_are_read_go_too():
+    """Or one of that name that is made anew would be read from there."""
+
+    async def play():
+        broker = new_broker()
+        long_ago(broker)
+        assert await broker.groups.committed("g") == LOADING
+        delete_topic(broker, "t")
+        make_topic(broker, "t", 1)
+        assert not broker._offsets[0].is_loaded
+        await until(lambda: broker._offsets[0].is_loaded)
+        await until(lambda: len(broker._offsets[0].table.latest) == 1)
+        assert list(await broker.groups.committed("g")) == [("u", 0)]
+
+    asyncio.run(play())
+
+
+class Taken:
+    """A coordinator of one partition, which broker 1 may lead, or broker 2."""
+
+    def __init__(self):
+        disk = FaultyDisk()
+        disk.mkdir("/data")
+        self.clock, self.tasks, self.told = ManualClock(), Tasks(pytest.fail), []
+        self.record = PartitionRecord(OFFSETS_TOPIC, 0, (1,), (1,), 1, 1, 0)
+        self.partition = Partition(
+            "/data/offsets-0", self.record, TopicConfig({}), disk, self.clock, me=1
+        )
+        self.partition.trouble = self.told.append
+        self.found = None
+        self.groups = Coordinator(
+            lambda: 1, self.offsets_of, self.there, GroupLimits(), self.clock, self.tasks
+        )
+
+    async def there(self):
+        return ErrorCode.NONE
+
+    def offsets_of(self, number):
+        if not self.partition.leads:
+            return ErrorCode.NOT_COORDINATOR
+        if self.found is None:
+            self.found = OffsetsPartition(self.partition, self.clock)
+            self.groups.begin(self.found, ["t"])
+        return self.found
+
+    def becomes(self, leader):
+        epoch = self.record.leader_epoch + 1
+        self.record = replace(self.record, leader=leader, leader_epoch=epoch)
+        self.partition.become(self.record)
+        if self.found is not None and not self.found.leads:
+            self.found = None
+            self.groups.resign(0)
+
+
+@pytest.mark.usefixtures("in_pieces")
+@pytest.mark.parametrize("kept", [LONG, LONG // 2], ids=["all is kept", "half was cut"])
+def test_what_was_read_before_another_broker_led_counts_no_more(kept):
+    async def play():
+        taken = Taken()
+        write(taken.partition, [commit("g", offset) for offset in range(LONG)])
+        assert await taken.groups.committed("g") == LOADING
+        first = taken.found
+        for _ in range(5):
+            await asyncio.sleep(0)
+        taken.becomes(2)
+        assert await taken.groups.committed("g") == ErrorCode.NOT_COORDINATOR
+        assert taken.groups.describe("g") == ErrorCode.NOT_COORDINATOR
+        taken.partition.truncate_to(kept)
+        taken.becomes(1)
+        assert await taken.groups.committed("g") == LOADING
+        assert taken.found is not first
+        await until(lambda: taken.found.is_loaded)
+        assert not first.is_loaded
+        assert (await taken.groups.committed("g"))["t", 0].offset == kept - 1
+        await until(lambda: not taken.tasks)
+
+    asyncio.run(play())
+
+
+@pytest.mark.usefixtures("in_pieces")
+def test_what_cannot_be_read_is_told_once_and_read_later(monkeypatch):
+    monkeypatch.setattr(coordinator, "_AGAIN_S", 0)
+
+    async def play():
+        taken = Taken()
+        write(taken.partition, [commit("g", offset) for offset in range(LONG)])
+        log, read, failed = taken.partition.log, taken.partition.log.records, []
+
+        def broken():
+            yield from list(read())[:7]
+            failed.append(1)
+            raise DiskError("cannot read", "mend the disk")
+
+        log.records = broken
+        assert await taken.groups.committed("g") == LOADING
+        await until(lambda: len(failed) > 2)
+        assert await taken.groups.committed("g") == LOADING
+        assert [line.partition(". Fix")[0] for line in taken.told] == [
+            f"{OFFSETS_TOPIC}-0 cannot be read: cannot read"
+        ]
+        log.records = read
+        await until(lambda: taken.found.is_loaded)
+        assert (await taken.groups.committed("g"))["t", 0].offset == LONG - 1
 
     asyncio.run(play())
