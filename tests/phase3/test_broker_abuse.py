@@ -22,7 +22,7 @@ from phase2_groups.error_codes import ErrorCode
 from phase3_raft import schemas
 from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.dispatch import Dispatch
-from phase3_raft.handlers import APIS
+from phase3_raft.handlers import APIS, BETWEEN_BROKERS
 from phase3_raft.local_broker import LocalBroker
 
 MB = 1024**2
@@ -432,5 +432,39 @@ def test_a_topic_that_is_asked_for_twice_is_answered_once():
         pieces = await Dispatch(broker, APIS).answer(framed(3, 4, body)[4:], "/x")
         reply = schemas.decode("metadata", 4, b"".join(pieces), 8, latest=11, kind="response")
         assert [topic.name for topic in reply.topics] == ["t", "u"]
+
+    asyncio.run(work())
+
+
+CREATE_NOTHING = b"\0\0\0\0" + b"\0\0\x03\xe8" + b"\0"
+
+
+@pytest.mark.parametrize(
+    ("passed_on", "host", "error"),
+    [
+        pytest.param((19, 4, CREATE_NOTHING), b"/10.0.0.1", ErrorCode.NONE, id="well"),
+        pytest.param((19, 99), b"/10.0.0.1", ErrorCode.UNSUPPORTED_VERSION, id="too new"),
+        pytest.param((19, 1), b"/10.0.0.1", ErrorCode.UNSUPPORTED_VERSION, id="too old"),
+        pytest.param((19, -7), b"/10.0.0.1", ErrorCode.UNSUPPORTED_VERSION, id="negative"),
+        pytest.param((19, 4, CREATE_NOTHING), b"\xff\xfe", ErrorCode.INVALID_REQUEST, id="host"),
+        pytest.param((19, 4, b"\x7f"), b"/10.0.0.1", ErrorCode.INVALID_REQUEST, id="body"),
+        pytest.param((3, 4), b"/10.0.0.1", ErrorCode.INVALID_REQUEST, id="for any broker"),
+        pytest.param((58, 0), b"/10.0.0.1", ErrorCode.INVALID_REQUEST, id="in another one"),
+    ],
+)
+def test_what_another_broker_passes_on_is_checked_as_what_a_client_asks(passed_on, host, error):
+    async def work():
+        broker = Broker(BrokerConfig("/data"), disk=FaultyDisk())
+        fields = {
+            "request_data": framed(*passed_on)[4:],
+            "request_principal": None,
+            "client_host_address": host,
+        }
+        frame = framed(58, 0, b"\0" + schemas.encode("envelope", 0, fields, "request"))[4:]
+        pieces = await Dispatch(broker, BETWEEN_BROKERS).answer(frame, "/x")
+        data = b"".join(pieces)
+        reply = schemas.decode("envelope", 0, data, 9, latest=0, kind="response")
+        assert reply.error_code == error
+        assert (reply.response_data is None) == bool(error)
 
     asyncio.run(work())
