@@ -56,7 +56,12 @@ from phase3_raft.groups.offsets import OffsetsPartition
 OFFSETS_TOPIC = "__consumer_offsets"
 _AGAIN_S = 0.5  # before what could not be forgotten, or read, is tried again
 Asking = Join | Sync | Heartbeat | Commit | Leave
-
+# Java's consumer knows no way on from another answer to these, and Kafka gives it none: a heartbeat
+# is early, and who waits for its part has to join again, since it is not stored who joins.
+_WHILE_LOADING: dict[type[Asking], ErrorCode] = {
+    Heartbeat: ErrorCode.NONE,
+    Sync: ErrorCode.REBALANCE_IN_PROGRESS,
+}
 
 OffsetsOf = Callable[[int], OffsetsPartition | ErrorCode]
 
@@ -118,6 +123,8 @@ class Coordinator:
         """The reply to a member's request, when the group has one."""
         group = await self._group(group_id)
         if isinstance(group, ErrorCode):
+            if group == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                group = _WHILE_LOADING.get(type(request), group)
             return Reply(token=request.token, error=group)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         group.waiting[request.token] = future

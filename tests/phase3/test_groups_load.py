@@ -17,7 +17,7 @@ from craft2.faulty_disk import FaultyDisk
 from craft2.record_batch import encode_values
 from craft2.tasks import Tasks
 from phase2_groups.error_codes import ErrorCode
-from phase2_groups.group_messages import OffsetToCommit
+from phase2_groups.group_messages import Commit, Heartbeat, Leave, OffsetToCommit, Sync
 from phase2_groups.group_state import GroupLimits, State
 from phase2_groups.offset_records import offset_key, offset_value
 from phase2_groups.offsets_table import OffsetsTable
@@ -251,6 +251,31 @@ class Taken:
         if self.found is not None and not self.found.leads:
             self.found = None
             self.groups.resign(0)
+
+
+@pytest.mark.parametrize(
+    ("request_of_member", "error"),
+    [
+        (Heartbeat(token="1", member_id="m", generation=1), ErrorCode.NONE),
+        (
+            Sync(token="1", member_id="m", generation=1, assignments=()),
+            ErrorCode.REBALANCE_IN_PROGRESS,
+        ),
+        (Leave(token="1", members=()), LOADING),
+        (Commit(token="1", member_id="m", generation=1, offsets=()), LOADING),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.usefixtures("in_pieces")
+def test_members_are_told_what_they_can_go_on_with(request_of_member, error):
+    """As by Kafka: Java's consumer ends when its SyncGroup is told that the coordinator loads."""
+
+    async def play():
+        taken = Taken()
+        write(taken.partition, [commit("g", offset) for offset in range(LONG)])
+        assert (await taken.groups.ask("g", request_of_member)).error == error
+
+    asyncio.run(play())
 
 
 @pytest.mark.usefixtures("in_pieces")
