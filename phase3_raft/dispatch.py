@@ -43,6 +43,10 @@ class _NoAnswer(Exception):
     """The controller was asked, and what it has done is not known."""
 
 
+class NotServed(BadMessage):
+    """A version of an API that there is, and that is not served."""
+
+
 class Later(NamedTuple):
     """A body that comes later. What the request changes here has been changed: the requests that
     follow it on its connection need not wait."""
@@ -263,11 +267,16 @@ class Dispatch:
 
     async def as_controller(self, frame: bytes, host: str) -> bytes | None:
         """The reply to a request that another broker has passed on, without its length; None: this
-        broker is not the controller, and nothing has happened. Raises BadMessage."""
+        broker is not the controller, and nothing has happened. Raises BadMessage, NotServed."""
         header = read_header(frame)
         api = self._apis.get(header.api_key)
         if api is None or not api.decides:
             raise BadMessage(f"API {header.api_key} is passed on", "ask the broker itself")
+        if not api.first <= header.version <= api.last:
+            raise NotServed(
+                f"version {header.version} of {api.name} is passed on",
+                f"ask for one from {api.first} to {api.last}",
+            )
         if self._begins and not api.at_once:
             await self._begun()
         if not self._broker.controller.is_here:

@@ -36,6 +36,7 @@ _TURN = 64  # requests of all that wait for their turn, then the event loop goes
 # come, and brokers with their heartbeats, must not wait for what others have sent in advance
 _REPLIES_BYTES = 64 * 1024  # of replies together, then the client has to take them, too
 _HELD_BYTES = 256 * 1024**2  # of requests that have come in part, or wait, all together
+_LARGE_BYTES = 1024**2  # held for one connection; the others are hung up on last, if it is too much
 
 
 class _Connection:
@@ -43,7 +44,8 @@ class _Connection:
 
     Invariants: `_begun` are the replies that are not written yet, in the order of their requests.
     While there is `_work`, which writes what is large, nothing else is written. `_waiting_bytes` is
-    the length of all in `_to_begin`, and `held` was told to the server.
+    the length of all in `_to_begin`, and `held` was told to the server. `_held_since` is when it
+    last held nothing, or became less: since then it got no further with any request.
     """
 
     def __init__(self, server: Server, reader: Reader, writer: Writer) -> None:
@@ -60,7 +62,7 @@ class _Connection:
         self._goes_on = False  # afterwards
         self._asks_no_more = self._is_over = False
         self.held = 0  # bytes of requests that have only come in part, or wait for others
-        self.heard_at = server.clock.monotonic()
+        self.heard_at = self._held_since = server.clock.monotonic()
 
     # What the network says.
 
@@ -104,17 +106,27 @@ class _Connection:
     # What is done about it.
 
     def _hold(self) -> None:
-        """Tell the server how much is held; hang up if that is too much."""
+        """Tell the server how much is held: if that is too much it hangs up on somebody."""
         held = self._frames.unfinished + self._waiting_bytes
         if held == self.held or self._is_over:
             return
         before, self.held = self.held, held
-        try:
-            self._server.holds(held - before)
-        except BadMessage as error:
-            self._refuse(error)
-            self._drop_waiting()
-            self._go_on()
+        if held < before or not before:
+            self._held_since = self._server.clock.monotonic()
+        self._server.holds(held - before)
+
+    def burden(self, now: float) -> tuple[bool, float, int]:
+        """What is held for it, to be compared: much of it or not, the bytes by the seconds that it
+        got no further, the bytes. Who asks for little, or goes on fast, is no burden."""
+        return self.held > _LARGE_BYTES, self.held * (now - self._held_since), self.held
+
+    def let_go(self, error: BadMessage) -> None:
+        """Hang up; what was asked before is answered, and what is held is not kept until then."""
+        self._refuse(error)
+        self._drop_waiting()
+        self._frames = Frames(self._server.max_request_bytes)
+        self._hold()
+        self._go_on()
 
     def _drop_waiting(self) -> None:
         self._to_begin.clear()
@@ -392,13 +404,19 @@ class Server:
     def holds(self, more: int) -> None:
         """One of them holds so many bytes more of requests that have come in part, or wait.
 
-        Raises BadMessage if that is too much together.
+        If that is too much together, those are hung up on that are the greatest burden. Were it
+        whoever comes next, a few that never finish would keep all others out.
         """
         self._held += more
-        if more > 0 and self._held > self._most_held:
-            raise BadMessage(
-                f"{self._held} bytes of requests that have only come in part, or wait for others",
-                "send requests whole, or smaller ones, or fewer at once",
+        while more > 0 and self._held > self._most_held:
+            now = self.clock.monotonic()
+            one = max(self._connections, key=lambda each: each.burden(now))
+            one.let_go(
+                BadMessage(
+                    f"it holds {one.held} of {self._held} bytes of requests that have only come in "
+                    "part, or wait for others",
+                    "send requests whole, or smaller ones, or fewer at once",
+                )
             )
 
     def gone(self, connection: _Connection) -> None:

@@ -7,7 +7,8 @@
 
 Nothing about groups is decided here. A group belongs to one partition of `__consumer_offsets`, by a
 hash of its name, and to whichever broker leads that: so all its members find the same coordinator,
-and its commits are where the next one will look for them.
+and its commits are where the next one will look for them. While that one still reads them, whoever
+asks for a group is told so, and asks again.
 
 After a restart a group has its commits and its generation, and no members: these are told that
 nobody knows them, and join again.
@@ -18,7 +19,7 @@ Source: Kafka's `GroupCoordinator`, `GroupMetadataManager`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from craft2.clock import Clock
 from craft2.disk import DiskError
@@ -53,9 +54,14 @@ from phase2_groups.offset_records import (
 from phase3_raft.groups.offsets import OffsetsPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
-_AGAIN_S = 0.5  # before what could not be forgotten is tried again
+_AGAIN_S = 0.5  # before what could not be forgotten, or read, is tried again
 Asking = Join | Sync | Heartbeat | Commit | Leave
-
+# Java's consumer knows no way on from another answer to these, and Kafka gives it none: a heartbeat
+# is early, and who waits for its part has to join again, since it is not stored who joins.
+_WHILE_LOADING: dict[type[Asking], ErrorCode] = {
+    Heartbeat: ErrorCode.NONE,
+    Sync: ErrorCode.REBALANCE_IN_PROGRESS,
+}
 
 OffsetsOf = Callable[[int], OffsetsPartition | ErrorCode]
 
@@ -102,6 +108,9 @@ class Coordinator:
         self._clock, self._tasks, self._happened = clock, tasks, happened
         self._groups: dict[str, _Group] = {}
         self._tokens = 0
+        # Those that are being read, or wait for it, with the topics that have been there since.
+        # Invariant: there is a task that reads them if there are any.
+        self._to_load: dict[OffsetsPartition, set[str]] = {}
 
     # What members ask.
 
@@ -114,6 +123,8 @@ class Coordinator:
         """The reply to a member's request, when the group has one."""
         group = await self._group(group_id)
         if isinstance(group, ErrorCode):
+            if group == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                group = _WHILE_LOADING.get(type(request), group)
             return Reply(token=request.token, error=group)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         group.waiting[request.token] = future
@@ -151,7 +162,16 @@ class Coordinator:
         error = await self._need_topic()
         if error:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return self._offsets_of(partition_of(group_id, self._partitions()))
+        return self._of_group(group_id)
+
+    def _of_group(self, group_id: str) -> OffsetsPartition | ErrorCode:
+        return self._loaded(partition_of(group_id, self._partitions()))
+
+    def _loaded(self, number: int) -> OffsetsPartition | ErrorCode:
+        offsets = self._offsets_of(number)
+        if isinstance(offsets, ErrorCode) or offsets.is_loaded:
+            return offsets
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def _handle(self, group: _Group, event: Input) -> None:
         """Let the machine move, and carry out what comes of it.
@@ -217,37 +237,27 @@ class Coordinator:
             return offsets
         return offsets.table.offsets.get(group_id, {})
 
-    def groups(self) -> dict[str, Group]:
-        """All groups that are known here."""
-        return {name: self.describe(name) for name in self._known()}
-
-    def _known(self) -> Iterable[str]:
-        names = dict.fromkeys(self._groups)
-        for number in range(self._partitions()):
-            offsets = self._offsets_of(number)
+    def groups(self) -> tuple[dict[str, Group], ErrorCode]:
+        """All groups that are known here, and why these may not be all."""
+        found = [self._loaded(number) for number in range(self._partitions())]
+        groups = {name: one.machine.group for name, one in self._groups.items()}
+        for offsets in found:
             if not isinstance(offsets, ErrorCode):
-                names |= dict.fromkeys(offsets.table.groups())
-        return sorted(names)
+                for name in offsets.table.groups():
+                    if name not in groups:
+                        groups[name] = self._stored_group(name, offsets)
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return dict(sorted(groups.items())), loading if loading in found else ErrorCode.NONE
 
-    def subscribed(self, group_id: str) -> set[str]:
-        """The topics that members of a group read at present."""
-        group = self.describe(group_id)
-        joined = [member.subscription(group.protocol) for member in group.members.values()]
-        found = [topics for topics in map(topics_of, joined) if isinstance(topics, tuple)]
-        return {topic for topics in found for topic in topics}
-
-    def is_elsewhere(self, group_id: str) -> bool:
-        """Whether another broker coordinates it."""
-        there = self._offsets_of(partition_of(group_id, self._partitions()))
-        return there == ErrorCode.NOT_COORDINATOR
-
-    def describe(self, group_id: str) -> Group:
-        """A group as it is; Dead if there is none."""
+    def describe(self, group_id: str) -> Group | ErrorCode:
+        """A group as it is, Dead if there is none; or why that is not known here."""
+        there = self._of_group(group_id)
+        if isinstance(there, ErrorCode):
+            return there
         found = self._groups.get(group_id)
         if found is not None:
             return found.machine.group
-        there = self._offsets_of(partition_of(group_id, self._partitions()))
-        if isinstance(there, ErrorCode) or group_id not in there.table.groups():
+        if group_id not in there.table.offsets and group_id not in there.table.generations:
             return Group(group_id=group_id, state=State.DEAD)
         return self._stored_group(group_id, there)
 
@@ -280,13 +290,39 @@ class Coordinator:
         """Forget, soon, what groups have committed for a topic that is no more."""
         for number in range(self._partitions()):
             offsets = self._offsets_of(number)
-            if not isinstance(offsets, ErrorCode):
+            if isinstance(offsets, ErrorCode):
+                continue
+            if offsets.is_loaded:
                 self._forget_topics(offsets, lambda name: name == topic)
+            else:
+                self._to_load[offsets].discard(topic)
 
-    def begin(self, offsets: OffsetsPartition, topics: Container[str]) -> None:
+    def begin(self, offsets: OffsetsPartition, topics: Iterable[str]) -> None:
         """This broker coordinates the groups of a partition from now on. Those commits go, soon,
         that are of none of the `topics` there are: who was coordinator had no time for it."""
-        self._forget_topics(offsets, lambda name: name not in topics)
+        self._to_load[offsets] = set(topics)
+        if offsets.is_loaded:
+            self._begun(offsets)
+        elif len(self._to_load) == 1:
+            self._tasks.spawn(self._load())
+
+    async def _load(self) -> None:
+        """One after the other: a broker that takes over from another has many to read at once."""
+        while self._to_load:
+            offsets = next(iter(self._to_load))
+            await offsets.load()
+            if offsets.is_loaded:
+                self._begun(offsets)
+            elif offsets.leads:  # it could not be read: it comes after the others
+                self._to_load[offsets] = self._to_load.pop(offsets)
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                del self._to_load[offsets]
+
+    def _begun(self, offsets: OffsetsPartition) -> None:
+        """In the same turn in which it is loaded: what is committed later stays."""
+        there = self._to_load.pop(offsets)
+        self._forget_topics(offsets, lambda name: name not in there)
 
     def _forget_topics(self, offsets: OffsetsPartition, gone: Callable[[str], bool]) -> None:
         committed = offsets.of_topics(gone)
@@ -332,6 +368,13 @@ class Coordinator:
         for group in self._groups.values():
             if group.timer is not None:
                 group.timer.cancel()
+
+
+def subscribed(group: Group) -> set[str]:
+    """The topics that members of a group read at present."""
+    joined = [member.subscription(group.protocol) for member in group.members.values()]
+    found = [topics for topics in map(topics_of, joined) if isinstance(topics, tuple)]
+    return {topic for topics in found for topic in topics}
 
 
 def partition_of(group_id: str, partitions: int) -> int:

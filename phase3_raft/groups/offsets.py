@@ -4,15 +4,20 @@ Every commit is a record, and the latest for a key counts (`phase2_groups.offset
 then the log is *compacted*: what is valid is written once more at its end, and what
 is before that is cut off. So a crash in between leaves everything twice, and loses nothing.
 
+Who begins to lead reads the log, and a long one takes time: it is read in pieces, between which the
+event loop goes on, and until the last of them nothing is said of any group.
+
 Source: Kafka's `GroupMetadataManager`; the records are those of phase 2 (`offset_records`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from craft2.clock import Clock
 from craft2.disk import DiskError
+from craft2.errors import Craft2Error
 from craft2.record_batch import encode_values
 from phase1_file_queue.log_config import LogError
 from phase2_groups.offset_records import OffsetKey, read_key
@@ -22,13 +27,14 @@ from phase3_raft.partition import Partition
 BATCH_BYTES = 500_000  # written at once; less than any sensible max.message.bytes
 _OVERHEAD = 40  # bytes of a record beside its key and value, at most
 COMPACT_AFTER = 10_000  # records
+AT_ONCE = 250  # records are read, some 2 ms; one broker may have to begin with 50 partitions
 
 
 class OffsetsPartition:
     """See the module.
 
-    table: what the records say. compact_after: so many records, if they are also four times what
-    is valid.
+    table: what the records say. is_loaded: whether it says so yet. compact_after: so many records,
+    if they are also four times what is valid.
     """
 
     def __init__(
@@ -38,17 +44,45 @@ class OffsetsPartition:
         compact_after: int = COMPACT_AFTER,
         batch_bytes: int = BATCH_BYTES,
     ) -> None:
-        """Reads the log."""
+        """Reads the log, if it is short; if not, somebody has to `load` it.
+
+        Raises LogError, DiskError, BadOffsetRecord.
+        """
         self._partition, self._clock = partition, clock
         self._compact_after, self._batch_bytes = compact_after, batch_bytes
         self._epoch = partition.record.leader_epoch
         self.table = OffsetsTable()
-        for record in partition.log.records():
-            if record.key is not None:
-                self.table.take(record.key, record.value)
         # What the log says, by key; the table is behind it while a commit waits to be safe.
-        self._written = dict(self.table.latest)
-        self._compacts = False
+        self._written: dict[bytes, bytes] = {}
+        self._compacts = self.is_loaded = False
+        self._failure = ""  # the last one that was told
+        if partition.log.end_offset - partition.log.log_start <= AT_ONCE:
+            for _ in self._pieces():
+                pass
+
+    def _pieces(self) -> Iterator[None]:
+        """Read the log, with a stop before each piece."""
+        table = OffsetsTable()
+        for count, record in enumerate(self._partition.log.records()):
+            if count % AT_ONCE == 0:
+                yield
+            if record.key is not None:
+                table.take(record.key, record.value)
+        self.table, self._written = table, dict(table.latest)
+        self.is_loaded = True
+
+    async def load(self) -> None:
+        """Read the log; others have their turn meanwhile. Not to the end, if another broker leads
+        by then, or it cannot be read, which is told: it can be tried again."""
+        try:
+            for _ in self._pieces():
+                await asyncio.sleep(0)
+                if not self.leads:
+                    return
+        except Craft2Error as error:
+            if self._failure != str(error):
+                self._partition.trouble(f"{self._partition.name} cannot be read: {error}")
+                self._failure = str(error)
 
     @property
     def leads(self) -> bool:

@@ -1,6 +1,7 @@
 """DescribeGroups (key 15), versions 0-5: who is in a group, and who has what.
 
-A group that does not exist is described as Dead. Left out: authorised operations.
+A group that does not exist is described as Dead; one of which this broker cannot say whether it
+does, with an error. Left out: authorised operations.
 """
 
 from __future__ import annotations
@@ -16,17 +17,23 @@ from phase3_raft.schemas import Fields
 
 def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     """The reply."""
-    groups = []
-    for name in request.groups:
-        elsewhere = broker.groups.is_elsewhere(name)
-        error = ErrorCode.NOT_COORDINATOR if elsewhere else ErrorCode.NONE
-        groups.append({"error_code": error, **_describe(broker.groups.describe(name))})
+    groups = [_describe(name, broker.groups.describe(name)) for name in request.groups]
     return {"throttle_time": 0, "groups": groups}
 
 
-def _describe(group: Group) -> Fields:
+def _describe(name: str, group: Group | ErrorCode) -> Fields:
+    if isinstance(group, ErrorCode):
+        return {
+            "error_code": group,
+            "group_id": name,
+            "group_state": "",
+            "protocol_type": "",
+            "protocol_data": "",
+            "members": (),
+        }
     return {
-        "group_id": group.group_id,
+        "error_code": ErrorCode.NONE,
+        "group_id": name,
         "group_state": group.state.value,
         "protocol_type": group.protocol_type or "",
         "protocol_data": group.protocol or "",

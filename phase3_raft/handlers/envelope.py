@@ -14,20 +14,28 @@ from typing import Any
 from phase2_groups.error_codes import ErrorCode
 from phase3_raft.broker import Broker
 from phase3_raft.codec import BadMessage
-from phase3_raft.dispatch import Asked, Later
+from phase3_raft.dispatch import Asked, Later, NotServed
 from phase3_raft.schemas import Fields
 
 
-def handle(broker: Broker, request: Any, asked: Asked) -> Later:
+def handle(broker: Broker, request: Any, asked: Asked) -> Fields | Later:
     """The reply, when there is one; requests of other clients on this connection need not wait."""
-    return Later(_answer(broker, request.request_data, request.client_host_address.decode()))
+    try:
+        host = request.client_host_address.decode()
+    except UnicodeDecodeError:
+        return _reply(ErrorCode.INVALID_REQUEST)
+    return Later(_answer(broker, request.request_data, host))
 
 
 async def _answer(broker: Broker, frame: bytes, host: str) -> Fields:
     try:
         reply = await broker.server.dispatch.as_controller(frame, host)
+    except NotServed:  # by this broker, which may be older than the one that has passed it on
+        return _reply(ErrorCode.UNSUPPORTED_VERSION)
     except BadMessage:  # who has passed it on finds that out as well
-        return {"response_data": None, "error_code": ErrorCode.INVALID_REQUEST}
-    if reply is None:
-        return {"response_data": None, "error_code": ErrorCode.NOT_CONTROLLER}
-    return {"response_data": reply, "error_code": ErrorCode.NONE}
+        return _reply(ErrorCode.INVALID_REQUEST)
+    return _reply(ErrorCode.NOT_CONTROLLER if reply is None else ErrorCode.NONE, reply)
+
+
+def _reply(error: ErrorCode, reply: bytes | None = None) -> Fields:
+    return {"response_data": reply, "error_code": error}

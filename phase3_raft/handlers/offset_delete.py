@@ -9,8 +9,10 @@ from collections.abc import Container
 from typing import Any
 
 from phase2_groups.error_codes import ErrorCode
+from phase2_groups.group_state import State
 from phase3_raft.broker import Broker
 from phase3_raft.dispatch import Asked
+from phase3_raft.groups.coordinator import subscribed
 from phase3_raft.schemas import Fields
 
 
@@ -19,13 +21,13 @@ async def handle(broker: Broker, request: Any, asked: Asked) -> Fields:
     wanted = [
         (topic.name, one.partition_index) for topic in request.topics for one in topic.partitions
     ]
-    read = broker.groups.subscribed(request.group_id)
-    error = ErrorCode.NONE
-    if broker.groups.is_elsewhere(request.group_id):
-        error = ErrorCode.NOT_COORDINATOR
-    elif request.group_id not in broker.groups.groups():
+    group, read = broker.groups.describe(request.group_id), set[str]()
+    if isinstance(group, ErrorCode):
+        error = group
+    elif group.state is State.DEAD:
         error = ErrorCode.GROUP_ID_NOT_FOUND
     else:
+        read = subscribed(group)
         free = [place for place in wanted if place[0] not in read]
         error = await broker.groups.delete_offsets(request.group_id, free)
     if error:

@@ -8,12 +8,13 @@ import random
 import resource
 import socket
 import struct
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 
 import psutil
 import pytest
 from brokers import make_topic
 
+from craft2.clock import ManualClock
 from craft2.faulty_disk import FaultyDisk
 from craft2.net import Address, parse_address, raise_file_limit
 from craft2.record_batch import encode_values
@@ -21,7 +22,7 @@ from phase2_groups.error_codes import ErrorCode
 from phase3_raft import schemas
 from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.dispatch import Dispatch
-from phase3_raft.handlers import APIS
+from phase3_raft.handlers import APIS, BETWEEN_BROKERS
 from phase3_raft.local_broker import LocalBroker
 
 MB = 1024**2
@@ -284,6 +285,102 @@ def test_requests_that_come_only_in_part_have_a_limit_together(tmp_path):
     asyncio.run(work())
 
 
+@asynccontextmanager
+async def with_room_for(most_held, tmp_path, said=None):
+    """A broker that holds so many bytes of requests, and what opens a connection that has sent a
+    part of one: so many bytes."""
+    clock, said = ManualClock(), [] if said is None else said
+    config = BrokerConfig(str(tmp_path), listen=Address("127.0.0.1", 0))
+    async with Broker(config, clock=clock, trouble=said.append) as broker:
+        make_topic(broker, "t", 1)
+        broker.server._most_held = most_held
+        opened = []
+
+        async def until(reached):
+            async with asyncio.timeout(20):
+                while not reached():
+                    await asyncio.sleep(0)
+
+        async def send(data):
+            opened.append(await asyncio.open_connection(*broker.address))
+            reader, writer = opened[-1]
+            before, lines = broker.server._held, len(said)
+            writer.write(data)
+            await until(lambda: broker.server._held == before + len(data) or len(said) > lines)
+            return reader, writer
+
+        yield broker, clock, send
+        for _, writer in opened:
+            writer.close()
+
+
+def half(size):
+    return struct.pack(">i", 2 * size) + bytes(size - 4)
+
+
+async def finish(reader, writer, rest):
+    """The rest of a request is sent: whether it is answered."""
+    writer.write(rest)
+    async with asyncio.timeout(20):
+        return len(await reader.read(1000)) > 20
+
+
+async def is_hung_up_on(reader):
+    async with asyncio.timeout(20):
+        return await reader.read(1) == b""
+
+
+def test_who_never_finishes_large_requests_keeps_nobody_out(tmp_path):
+    async def work():
+        said = []
+        async with with_room_for(2_700, tmp_path, said) as (broker, clock, send):
+            strangers = [await send(half(size)) for size in (880, 900, 890)]
+            clock.advance(1)
+            for size in (100, 900):  # a modest request, and one as large as theirs
+                request = produce("t", encode_values([bytes(size)]))
+                client = await send(request[:-10])
+                assert await finish(*client, request[-10:])
+            assert await is_hung_up_on(strangers[1][0])
+            assert await is_hung_up_on(strangers[2][0])
+            assert broker.server._held == 880
+            assert len(said) == 2
+            assert "closed: it holds 900 of 2" in said[0]
+            assert "closed: it holds 890 of 2" in said[1]
+
+    asyncio.run(work())
+
+
+def test_a_large_request_that_comes_in_pieces_is_finished_before_older_ones_that_stand(tmp_path):
+    async def work():
+        async with with_room_for(2_700, tmp_path) as (broker, clock, send):
+            for _ in range(9):  # each of them holds less than it
+                await send(half(300))
+            clock.advance(10)
+            request = produce("t", encode_values([bytes(2_000)]))
+            reader, writer = await send(request[:500])
+            for start in range(500, 2_000, 500):
+                clock.advance(0.1)
+                writer.write(request[start : start + 500])
+                await asyncio.sleep(0)
+            assert await finish(reader, writer, request[2_000:])
+            assert broker.server._held % 300 == 0
+
+    asyncio.run(work())
+
+
+def test_a_modest_request_that_is_slow_is_finished_before_fast_large_ones(tmp_path):
+    async def work():
+        async with with_room_for(3 * MB, tmp_path) as (_, clock, send):
+            request = produce("t", encode_values([bytes(900_000)]))
+            client = await send(request[:800_000])
+            clock.advance(500)
+            strangers = [await send(half(2 * MB)) for _ in range(2)]
+            assert await is_hung_up_on(strangers[0][0])
+            assert await finish(*client, request[800_000:])
+
+    asyncio.run(work())
+
+
 def test_a_record_from_the_future_is_refused():
     async def work():
         broker = Broker(BrokerConfig("/data"), disk=FaultyDisk())
@@ -335,5 +432,39 @@ def test_a_topic_that_is_asked_for_twice_is_answered_once():
         pieces = await Dispatch(broker, APIS).answer(framed(3, 4, body)[4:], "/x")
         reply = schemas.decode("metadata", 4, b"".join(pieces), 8, latest=11, kind="response")
         assert [topic.name for topic in reply.topics] == ["t", "u"]
+
+    asyncio.run(work())
+
+
+CREATE_NOTHING = b"\0\0\0\0" + b"\0\0\x03\xe8" + b"\0"
+
+
+@pytest.mark.parametrize(
+    ("passed_on", "host", "error"),
+    [
+        pytest.param((19, 4, CREATE_NOTHING), b"/10.0.0.1", ErrorCode.NONE, id="well"),
+        pytest.param((19, 99), b"/10.0.0.1", ErrorCode.UNSUPPORTED_VERSION, id="too new"),
+        pytest.param((19, 1), b"/10.0.0.1", ErrorCode.UNSUPPORTED_VERSION, id="too old"),
+        pytest.param((19, -7), b"/10.0.0.1", ErrorCode.UNSUPPORTED_VERSION, id="negative"),
+        pytest.param((19, 4, CREATE_NOTHING), b"\xff\xfe", ErrorCode.INVALID_REQUEST, id="host"),
+        pytest.param((19, 4, b"\x7f"), b"/10.0.0.1", ErrorCode.INVALID_REQUEST, id="body"),
+        pytest.param((3, 4), b"/10.0.0.1", ErrorCode.INVALID_REQUEST, id="for any broker"),
+        pytest.param((58, 0), b"/10.0.0.1", ErrorCode.INVALID_REQUEST, id="in another one"),
+    ],
+)
+def test_what_another_broker_passes_on_is_checked_as_what_a_client_asks(passed_on, host, error):
+    async def work():
+        broker = Broker(BrokerConfig("/data"), disk=FaultyDisk())
+        fields = {
+            "request_data": framed(*passed_on)[4:],
+            "request_principal": None,
+            "client_host_address": host,
+        }
+        frame = framed(58, 0, b"\0" + schemas.encode("envelope", 0, fields, "request"))[4:]
+        pieces = await Dispatch(broker, BETWEEN_BROKERS).answer(frame, "/x")
+        data = b"".join(pieces)
+        reply = schemas.decode("envelope", 0, data, 9, latest=0, kind="response")
+        assert reply.error_code == error
+        assert (reply.response_data is None) == bool(error)
 
     asyncio.run(work())

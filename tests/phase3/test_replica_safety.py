@@ -253,7 +253,9 @@ def test_a_log_of_large_commits_is_compacted_in_batches_that_it_may_have():
     for _ in range(5):
         asyncio.run(offsets.append(many))
     assert partition.log.log_start == 3_000
-    assert len(OffsetsPartition(partition, ManualClock()).table.latest) == 600
+    read = OffsetsPartition(partition, ManualClock())
+    asyncio.run(read.load())
+    assert len(read.table.latest) == 600
 
 
 def test_what_was_deleted_is_gone_also_for_who_learns_it_from_a_snapshot():
@@ -305,7 +307,7 @@ def test_a_group_that_is_deleted_while_its_first_commit_is_on_its_way_answers_it
         safe = asyncio.Event()
 
         class Offsets:
-            table = OffsetsTable()
+            table, is_loaded = OffsetsTable(), True
 
             async def append(self, records):
                 await safe.wait()
@@ -336,7 +338,7 @@ def test_a_group_that_went_elsewhere_does_nothing_more_here():
         written = []
 
         class Offsets:
-            table = OffsetsTable()
+            table, is_loaded = OffsetsTable(), True
 
             async def append(self, records):
                 written.append(records)
