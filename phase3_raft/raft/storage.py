@@ -78,7 +78,7 @@ _LOG = LogConfig(
 _BATCH = 1_000  # entries of one record batch
 JOIN_ANEW = (
     "restore it from this server's own disk; or let the leader take this server out of the "
-    "members, empty its folder, start it with --join, and add it to the members again. Do not start "
+    "members, empty its folder, start it with --join, and add it to the members again. Never start "
     "a voter with an empty folder while others are away: what is only on their disks may be lost"
 )
 

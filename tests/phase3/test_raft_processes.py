@@ -203,7 +203,7 @@ def test_a_damaged_server_joins_again_as_its_error_says_and_nothing_is_lost(clus
     folder = cluster.folder / f"server-{damaged}"
     with (folder / "hard_state").open("r+b") as file:
         file.write(b"\xff\xff")
-    with pytest.raises(ClusterError, match=r"start it with --join, .* Do not start a voter"):
+    with pytest.raises(ClusterError, match=r"start it with --join, .* Never start a voter"):
         cluster.start(damaged)
     cluster.start(behind)
     caught_up(cluster, behind)
