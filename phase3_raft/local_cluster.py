@@ -29,6 +29,16 @@ from phase3_raft.cluster_folder import (
     option,
 )
 
+_OWN = (  # options of one broker alone, which variables can set
+    *("DATA_DIR", "CONFIG", "HOST", "PORT", "ADVERTISED", "BROKER_ID", "RACK", "CLUSTER"),
+    *("VOTERS", "JOIN", "RAFT_LISTEN", "METRICS_PORT"),
+)
+
+
+def own_variables() -> list[str]:
+    """Those of the environment that are meant for one broker: each of several would take them."""
+    return [name for name in (f"CRAFT2_{one}" for one in _OWN) if name in os.environ]
+
 
 class Ended(NamedTuple):
     """How a broker has ended. status: its exit status, or minus the signal. said: while it ran."""
@@ -129,6 +139,7 @@ class LocalCluster:
 
     def start(self, *numbers: int) -> None:
         """Start brokers, again after `kill` or `stop`, all at once. Raises NotStarted."""
+        without = [word for name in own_variables() for word in ("-u", name)]
         for number in numbers:
             folder = broker_folder(self.data_dir, number)
             os.makedirs(folder, exist_ok=True)
@@ -140,6 +151,7 @@ class LocalCluster:
                 *("broker", "--data-dir", folder, *self._options[number]),
                 errors=self._errors[number],
                 wait=False,
+                within=("env", *without) if without else (),
             )
         for number in numbers:
             try:

@@ -129,6 +129,7 @@ def _how(ended: Ended) -> str:
 
 @cluster.command()
 def status(
+    context: typer.Context,
     bootstrap: Bootstrap = None,
     data_dir: DataDir = None,
     topic: Annotated[str | None, typer.Option(help="Of this topic alone, all partitions.")] = None,
@@ -140,7 +141,7 @@ def status(
 
     from craft2.apps.cluster_admin import AdminError, read_status
 
-    found = read_status(bootstrap_of(bootstrap, data_dir))
+    found = read_status(bootstrap_of(context, bootstrap, data_dir))
     console = Console()
     parts, lines = shown(found.partitions, topic)
     if topic is not None and not parts:

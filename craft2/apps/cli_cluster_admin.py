@@ -24,7 +24,10 @@ Bootstrap = Annotated[
         help="host:port of any of its brokers; if it is not given, of those in --data-dir.",
     ),
 ]
-DataDir = Annotated[Path | None, typer.Option(help="The folder of `craft2 cluster up`.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="The folder of `craft2 cluster up`; goes before the variable."),
+]
 SETTLE_S = 2.0  # a broker hears of a change at most so long after the controller
 _LOOK_S = 0.1
 
@@ -36,6 +39,7 @@ def register(cluster: typer.Typer) -> None:
 
 
 def move_partitions(
+    context: typer.Context,
     topic: Annotated[str | None, typer.Option(help="Of this topic; without it, of all.")] = None,
     partition: Annotated[list[int] | None, typer.Option(help="Only this one; repeatable.")] = None,
     to: Annotated[
@@ -73,7 +77,7 @@ def move_partitions(
         raise AdminError("--throttle and --cancel: nothing would be copied", "give one of them")
     if throttle is not None and not wait:
         raise AdminError("--throttle and --no-wait: who would lift the limit?", "give one of them")
-    known = bootstrap_of(bootstrap, data_dir)
+    known = bootstrap_of(context, bootstrap, data_dir)
     status = read_status(known)
     chosen = _chosen(status.partitions, topic, partition)
     if cancel:
@@ -91,6 +95,7 @@ def move_partitions(
 
 
 def elect_leaders(
+    context: typer.Context,
     topic: Annotated[str | None, typer.Option(help="Of this topic; without it, of all.")] = None,
     partition: Annotated[list[int] | None, typer.Option(help="Only this one; repeatable.")] = None,
     unclean: Annotated[
@@ -107,7 +112,7 @@ def elect_leaders(
     from craft2.apps.cluster_admin import elect, read_status
     from phase2_groups.error_codes import ErrorCode
 
-    known = bootstrap_of(bootstrap, data_dir)
+    known = bootstrap_of(context, bootstrap, data_dir)
     chosen = None
     if topic is not None or partition:
         parts = _chosen(read_status(known).partitions, topic, partition)

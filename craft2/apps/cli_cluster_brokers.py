@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from craft2.apps.cli_cluster_admin import Bootstrap, carry_out
-from craft2.apps.cluster_running import bootstrap_of, running
+from craft2.apps.cluster_running import bootstrap_to_join, running
 from craft2.apps.words import counted
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def register(cluster: typer.Typer) -> None:
 
 
 def add_broker(
+    context: typer.Context,
     data_dir: Annotated[Path, typer.Option(help="A folder for the broker is made in it.")],
     bootstrap: Bootstrap = None,
     broker_id: Annotated[
@@ -62,7 +63,7 @@ def add_broker(
     )
 
     root = str(data_dir)
-    known = bootstrap_of(bootstrap, data_dir)
+    known = bootstrap_to_join(context, bootstrap, data_dir)
     for other in broker_folders(root):
         if port and option(read_options(root, other), "--port") == str(port):
             raise AdminError(f"--port {port} is where broker {other} listens", "give another one")
@@ -253,12 +254,14 @@ def _run(data_dir: str, number: int, options: Sequence[str]) -> None:
     import sys
 
     from phase3_raft.cluster_folder import broker_folder, keep_options
+    from phase3_raft.local_cluster import own_variables
 
     folder = broker_folder(data_dir, number)
     os.makedirs(folder, exist_ok=True)
     command = [sys.executable, "-P", "-m", "craft2.apps.cli", "broker"]
     command += ["--data-dir", folder, *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    environment = {name: os.environ[name] for name in os.environ.keys() - set(own_variables())}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         for signalled in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signalled, lambda *_: process.send_signal(signal.SIGTERM))
         assert process.stdout is not None
