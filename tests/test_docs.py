@@ -196,6 +196,13 @@ def test_an_example_says_that_nobody_answers_at_an_address(name, words):
     assert "NETWORK_EXCEPTION" not in said or name == "manual_offsets.py"
 
 
+@pytest.mark.parametrize("name", ["consumer.py", "backpressure.py"])
+def test_a_name_that_no_topic_can_have_is_refused(numbers, name):
+    status, said = refused(name, numbers, "bad topic!", "g")
+    assert status == 1
+    assert said.startswith(f"{name}: 'bad topic!' is not the name of a topic. Fix: use up to 249")
+
+
 def test_the_consumer_reads_all_once(numbers):
     lines = example("consumer.py", numbers, "numbers", "readers").splitlines()
     assert sorted(int(line.split("\t")[2]) for line in lines) == list(range(1_000))
