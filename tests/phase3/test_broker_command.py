@@ -69,6 +69,43 @@ def test_a_file_that_makes_no_sense_is_refused(tmp_path, text, problem):
         read_settings(path, KNOWN)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("port: [1, 2]", "sets port to [1, 2], and it takes a whole number"),
+        ("port: {a: 1}", "sets port to {'a': 1}, and it takes a whole number"),
+        ("port: true", "sets port to True, and it takes a whole number"),
+        ("port: 24500.5", "sets port to 24500.5, and it takes a whole number"),
+        ("max-lag-ms: 1e3", "sets max-lag-ms to '1e3', and it takes a whole number"),
+        ("max-lag-ms: 1", "sets max-lag-ms to 1: 1 is not in the range x>=100"),
+        ("retention-check-s: [1]", "sets retention-check-s to [1], and it takes a number"),
+        ("host: [a]", "sets host to ['a'], and it takes text"),
+        ("topic-default: [a=b, [c]]", "sets topic-default to ['a=b', ['c']], and it takes text"),
+        ("data-dir: 5", "sets data-dir to 5, and it takes a path"),
+        ("auto-create: nope", "sets auto-create to 'nope', and it takes true or false"),
+        ("auto-create: 1", "sets auto-create to 1, and it takes true or false"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_with_its_setting_and_the_file(tmp_path, text, told):
+    path = tmp_path / "broker.yaml"
+    path.write_text(text)
+    app = typer.Typer()
+    register(app)
+    refused = CliRunner().invoke(app, ["--data-dir", str(tmp_path / "b"), "--config", str(path)])
+    assert isinstance(refused.exception, BadBrokerFile)
+    name = text.partition(":")[0]
+    fix = f"correct it; what {name} may be: craft2 broker --help"
+    assert str(refused.exception) == f"{str(path)!r} {told}. Fix: {fix}"
+
+
+@pytest.mark.parametrize("name", ["with-stdin", "with_stdin"])
+def test_what_is_only_a_flag_is_named_as_it_was_written(tmp_path, name):
+    path = tmp_path / "broker.yaml"
+    path.write_text(f"{name}: true\n")
+    with pytest.raises(BadBrokerFile, match=f"sets {name}, which is only a flag. Fix: give --with"):
+        read_settings(path, KNOWN | {"with_stdin"})
+
+
 def test_a_file_of_comments_sets_nothing(tmp_path):
     path = tmp_path / "broker.yaml"
     path.write_text("#port: 9092\n")
