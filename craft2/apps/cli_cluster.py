@@ -13,6 +13,7 @@ import typer
 from craft2.apps import cli_cluster_admin, cli_cluster_brokers, cli_cluster_simulate
 from craft2.apps.cli_cluster_admin import Bootstrap, DataDir
 from craft2.apps.cluster_running import bootstrap_of, check_none_runs, how_to_stop
+from craft2.apps.words import counted
 
 if TYPE_CHECKING:
     from craft2.apps.cluster_admin import PartitionStatus
@@ -190,7 +191,7 @@ def shown(
 def _folded(name: str, partitions: Sequence[PartitionStatus]) -> str:
     missing = [set(one.replicas) - set(one.isr) for one in partitions]
     well = sum(not one for one in missing)
-    parts = "1 partition" if len(partitions) == 1 else f"{len(partitions)} partitions"
+    parts = counted(len(partitions), "partition")
     line = f"{name}: {parts}, {f'{well} with all replicas' if any(missing) else 'all'} in sync"
     for broker, count in sorted(Counter(who for some in missing for who in some).items()):
         line += f"; broker {broker} is missing in {count}"

@@ -278,8 +278,10 @@ def _check(code: int, message: str | None, what: str) -> None:
         )
     if code:
         name = ErrorCode(code).name if code in list(ErrorCode) else f"error {code}"
-        problem, _, fix = (message or name).partition(". Fix: ")
-        raise AdminError(f"{what} was refused: {problem}", fix or "see `craft2 cluster status`")
+        problem, _, fix = (message or name).partition(" Fix: ")
+        raise AdminError(
+            f"{what} was refused: {problem.removesuffix('.')}", fix or "see `craft2 cluster status`"
+        )
 
 
 # Asking.
