@@ -8,8 +8,8 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 from craft2.apps.broker_log import BrokerLog, say
@@ -69,7 +69,7 @@ async def _run(config: BrokerConfig, metrics: Address | None, with_stdin: bool) 
         loop.add_reader(sys.stdin.fileno(), _end_with_stdin, ending)
     log = BrokerLog()
     with _pid_file(config.data_dir) as serves_at:
-        async with Broker(config, trouble=log) as broker:
+        async with _open(Broker(config, trouble=log)) as broker:
             with _metrics(broker, metrics):
                 failed = asyncio.ensure_future(broker.failed())
                 failed.add_done_callback(lambda _: ending.set())
@@ -84,6 +84,21 @@ async def _run(config: BrokerConfig, metrics: Address | None, with_stdin: bool) 
                     _say_why(failed.result())
                     raise SystemExit(1)
                 failed.cancel()
+
+
+@asynccontextmanager
+async def _open(broker: Broker) -> AsyncIterator[Broker]:
+    """Until it is closed. One that cannot serve listens to the other voters no more: they would
+    connect while the loop ends, and what would answer them is never waited for."""
+    try:
+        await broker.open()
+    except BaseException:
+        broker.metadata.close()
+        raise
+    try:
+        yield broker
+    finally:
+        await broker.close()
 
 
 def _say_why(words: str) -> None:

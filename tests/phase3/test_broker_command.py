@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import platform
 import re
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -24,9 +26,10 @@ from craft2.apps.broker_process import read_pid_file
 from craft2.apps.cli_broker import _quorum, register
 from craft2.apps.inspect import inspect
 from craft2.local_process import NotStarted
-from craft2.net import free_ports
+from craft2.net import Address, NetError, free_ports
 from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.local_broker import LocalBroker
+from phase3_raft.metadata.quorum import QuorumConfig
 from phase3_raft.metadata.records import ConfigRecord, PartitionRecord, TopicRecord
 
 ALARMS = {
@@ -191,6 +194,26 @@ def test_a_broker_of_a_cell_is_of_its_session_and_ctrl_c_is_not_for_it():
     with LocalBroker() as broker:
         assert os.getsid(broker.pid) == os.getsid(0)
         assert os.getpgid(broker.pid) == broker.pid != os.getpgid(0)
+
+
+def test_a_broker_that_cannot_serve_listens_to_the_other_voters_no_more(tmp_path):
+    """Else they connect while its loop ends, and it complains of tasks that were destroyed."""
+    mine, other = (Address("127.0.0.1", port) for port in free_ports(2))
+    quorum = QuorumConfig(cluster="c", voters={1: mine, 2: other})
+
+    async def begin(at):
+        config = BrokerConfig(str(tmp_path), broker_id=1, listen=at, quorum=quorum)
+        with pytest.raises(NetError, match="cannot listen at"):
+            await broker_process._run(config, None, with_stdin=False)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*mine)
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        asyncio.run(begin(Address(*taken.getsockname())))
+    with socket.create_server(mine) as taken:
+        config = BrokerConfig(str(tmp_path), broker_id=1, listen=other, quorum=quorum)
+        with pytest.raises(NetError, match=f"cannot listen at {mine}"):
+            asyncio.run(broker_process._run(config, None, with_stdin=False))
 
 
 def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path):
