@@ -48,7 +48,14 @@ def move_partitions(
     away: Annotated[
         int | None, typer.Option("--away-from", help="Let this broker have none of them.")
     ] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Call moves off instead.")] = False,
+    cancel: Annotated[
+        bool,
+        typer.Option(
+            "--cancel",
+            help="Call moves off instead; replicas may stay in another order than before, and so "
+            "another one the first to lead.",
+        ),
+    ] = False,
     wait: Annotated[bool, typer.Option(help="Wait until they have moved.")] = True,
     throttle: Annotated[
         int | None,
