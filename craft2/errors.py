@@ -26,4 +26,5 @@ class Craft2Error(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        return f"{self.problem}. Fix: {self.fix}" if self.fix else self.problem
+        stop = "" if self.problem.endswith((".", "?", "!")) else "."
+        return f"{self.problem}{stop} Fix: {self.fix}" if self.fix else self.problem

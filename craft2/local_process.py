@@ -77,7 +77,7 @@ class LocalProcess:
         said = self.said().removeprefix("craft2: ")
         words = f"craft2 {self._words[0]} {problem}: {said or 'it has said nothing'}"
         by_hand = f"start it by itself, and see: craft2 {shlex.join(self._words)}"
-        return NotStarted(words, "" if ". Fix: " in said else by_hand)
+        return NotStarted(words, "" if " Fix: " in said else by_hand)
 
     @property
     def pid(self) -> int:

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import phase3_raft.client  # noqa: F401  # so that host:port can be given
 from craft2.errors import Craft2Error
@@ -25,6 +26,10 @@ from phase2_groups.fetch_buffer import ConsumerRecord
 
 class NotFound(Craft2Error):
     """How many partitions the topic has is not known."""
+
+
+class BadFile(Craft2Error):
+    """It is not one of ours, or is of another topic."""
 
 
 class NotANumber(Craft2Error):
@@ -42,7 +47,21 @@ def number_in(record: ConsumerRecord) -> int:
         ) from None
 
 
-def save(path: Path, state: dict[str, dict[str, int]]) -> None:
+def load(path: Path, topic: str) -> dict[str, Any]:
+    """What was saved, if something was. Raises BadFile."""
+    if not path.exists():
+        return {"topic": topic, "sums": {}, "next": {}}
+    try:
+        state = json.loads(path.read_bytes())
+        of, _ = state["topic"], sum([*state["sums"].values(), *state["next"].values()])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise BadFile(f"{str(path)!r} is no file of sums", "name another one") from None
+    if of != topic:
+        raise BadFile(f"{str(path)!r} has sums of topic {of!r}, not {topic!r}", "name another one")
+    return state
+
+
+def save(path: Path, state: dict[str, Any]) -> None:
     """Replace the file, so that whoever reads it sees the old one or the new one."""
     new = path.with_suffix(".new")
     with new.open("w") as file:
@@ -54,12 +73,15 @@ def save(path: Path, state: dict[str, dict[str, int]]) -> None:
 
 def main(bootstrap: str, topic: str, file: str) -> None:
     path = Path(file)
-    state = json.loads(path.read_text()) if path.exists() else {"sums": {}, "next": {}}
+    state = load(path, topic)
     transport = connect(bootstrap)
     count = transport.metadata([topic])[topic]
     transport.close()
+    if count is ErrorCode.NETWORK_EXCEPTION:
+        raise NotFound(f"no broker answers at {bootstrap}", "give the address of one that runs")
     if isinstance(count, ErrorCode):
         raise NotFound(f"topic {topic!r} at {bootstrap}: {count.name}", "correct address and topic")
+    save(path, state)  # before any work: a wrong file is an error now
     partitions = [(topic, number) for number in range(count)]
     with Consumer(ConsumerConfig(bootstrap_servers=bootstrap)) as consumer:  # of no group
         consumer.assign(partitions)
@@ -86,3 +108,5 @@ if __name__ == "__main__":
         main(*sys.argv[1:])
     except Craft2Error as error:
         sys.exit(f"manual_offsets.py: {error}")
+    except OSError as error:  # a folder that is not there, or that is named in place of a file
+        sys.exit(f"manual_offsets.py: {error}. Fix: name a file of yours")

@@ -39,6 +39,7 @@ from phase2_groups.consumer_errors import (
     ConsumerClosed,
     ConsumerError,
     GroupBlocked,
+    InvalidTopic,
     NobodyAnswers,
     NotAssigned,
     UnknownTopic,
@@ -62,6 +63,7 @@ _MOVING = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
 )
+_MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 Found = TypeVar("Found")
 
 
@@ -293,8 +295,7 @@ class Consumer:
             counts = self._transport.metadata(sorted(member.watched()))
             self._check_answered(counts)
             self._counts = {t: n for t, n in counts.items() if not isinstance(n, ErrorCode)}
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            missing = next((t for t in member.topics if counts[t] is unknown), None)
+            missing = next((t for t in member.topics if counts[t] in _MISSING), None)
             if missing is None:  # else the next poll looks again
                 self._look_at_metadata_ms = now + self.config.metadata_max_age_ms
         member.polled(self._counts)
@@ -304,7 +305,7 @@ class Consumer:
         if self.config.enable_auto_commit and now >= self._commit_due_ms:
             self._commit_automatically()
         if missing is not None:  # only now: the others need not wait for what we have to give up
-            self._raise_no_topic(missing)
+            self._raise_no_topic(missing, counts[missing])
 
     def _check_answered(self, counts: Mapping[str, int | ErrorCode]) -> None:
         """A wrong address is an error after a while; brokers that were there may come back."""
@@ -324,7 +325,12 @@ class Consumer:
             "give the address of one that runs",
         )
 
-    def _raise_no_topic(self, topic: str) -> NoReturn:
+    def _raise_no_topic(self, topic: str, error: int | ErrorCode) -> NoReturn:
+        if error is ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise InvalidTopic(
+                f"{topic!r} is not the name of a topic",
+                "use up to 249 of the characters a-z A-Z 0-9 . _ -",
+            )
         raise UnknownTopic(f"there is no topic {topic!r}", f"create it; there are {self._topics()}")
 
     def _topics(self) -> str:
@@ -554,7 +560,7 @@ class Consumer:
     def _check_exists(self, topic: str, number: int, counts: Mapping[str, int | ErrorCode]) -> None:
         count = counts.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if isinstance(count, ErrorCode):
-            self._raise_no_topic(topic)
+            self._raise_no_topic(topic, count)
         if not 0 <= number < count:
             raise UnknownTopic(
                 f"topic {topic!r} has no partition {number}", f"give one from 0 to {count - 1}"

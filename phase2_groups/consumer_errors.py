@@ -18,6 +18,10 @@ class UnknownTopic(ConsumerError):
     """A topic or partition that does not exist."""
 
 
+class InvalidTopic(UnknownTopic):
+    """A name that no topic can have."""
+
+
 class NobodyAnswers(ConsumerError):
     """No broker could be asked, and none has ever answered, for `default_api_timeout_ms`."""
 

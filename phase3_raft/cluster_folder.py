@@ -26,10 +26,16 @@ import shlex
 from collections.abc import Sequence
 from uuid import uuid4
 
+from craft2.errors import Craft2Error
+
 NAME_FILE, FIRST_NAME = "cluster.name", "craft2"  # the name of those that were founded without one
 RAFT_FOLDER = "__raft"  # in a broker's folder, if it is one of a cluster
 LOG_FILE, OPTIONS_FILE = "broker.log", "broker.options"
 _OWN = ("--broker-id", "--port", "--voters", "--join", "--metrics-port")  # not the same for all
+
+
+class DamagedOptions(Craft2Error):
+    """A file of options with which no broker was ever started."""
 
 
 def broker_folder(data_dir: str, number: int) -> str:
@@ -74,12 +80,26 @@ def keep_options(data_dir: str, number: int, options: Sequence[str]) -> None:
 
 
 def read_options(data_dir: str, number: int) -> list[str]:
-    """With what it was started last; nothing, if that is not known."""
+    """With what it was started last; nothing, if that is not known. Raises DamagedOptions."""
+    folder = broker_folder(data_dir, number)
+    path = os.path.join(folder, OPTIONS_FILE)
     try:
-        with open(os.path.join(broker_folder(data_dir, number), OPTIONS_FILE)) as file:
-            return shlex.split(file.read())
+        with open(path, errors="replace") as file:
+            text = file.read()
     except FileNotFoundError:
         return []
+    try:
+        options = shlex.split(text)
+        int(option(options, "--port") or 0)
+        for voter in filter(None, (option(options, "--voters") or "").split(",")):
+            for one in (voter.partition("=")[0], voter.rpartition(":")[2]):
+                int(one)
+    except (ValueError, IndexError):
+        raise DamagedOptions(
+            f"{path!r} is damaged: {text.strip()!r}",
+            f"correct it: these are the words behind `craft2 broker --data-dir {folder}`",
+        ) from None
+    return options
 
 
 def forget_options(data_dir: str, number: int) -> None:

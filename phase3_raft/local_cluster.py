@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import IO, NamedTuple
 
+from craft2.errors import Craft2Error
 from craft2.local_process import LocalProcess, NotStarted, complaints
 from craft2.net import free_ports
 from phase3_raft.cluster_folder import (
@@ -29,12 +30,26 @@ from phase3_raft.cluster_folder import (
     option,
 )
 
+_OWN = (  # options of one broker alone, which variables can set
+    *("DATA_DIR", "CONFIG", "HOST", "PORT", "ADVERTISED", "BROKER_ID", "RACK", "CLUSTER"),
+    *("VOTERS", "JOIN", "RAFT_LISTEN", "METRICS_PORT"),
+)
+
+
+def own_variables() -> list[str]:
+    """Those of the environment that are meant for one broker: each of several would take them."""
+    return [name for name in (f"CRAFT2_{one}" for one in _OWN) if name in os.environ]
+
 
 class Ended(NamedTuple):
     """How a broker has ended. status: its exit status, or minus the signal. said: while it ran."""
 
     status: int
     said: str
+
+
+class NoBroker(Craft2Error):
+    """A broker that is not there, or not as it would have to be for that."""
 
 
 class LocalCluster:
@@ -58,7 +73,9 @@ class LocalCluster:
         replicas: int = 3,
         options: Sequence[str] = (),
     ) -> None:
-        """Raises NotStarted."""
+        """Raises NotStarted, DamagedOptions."""
+        if brokers < 1:
+            raise NotStarted(f"a cluster of {brokers} brokers", "give a number from 1 on")
         self._temporary = tempfile.mkdtemp(prefix="craft2-cluster-") if data_dir is None else None
         self.data_dir = os.fspath(data_dir or self._temporary or "")
         self._check_folder(brokers)
@@ -96,7 +113,8 @@ class LocalCluster:
             raise NotStarted(
                 f"the cluster in {self.data_dir!r} was founded by the brokers "
                 f"{', '.join(map(str, known))}, and not by {brokers}",
-                f"start it with {len(known)}, and add others: craft2 cluster add-broker",
+                f"start it with {len(known)}, and add others: craft2 cluster add-broker; or, if "
+                "nothing was produced to it, remove the folder, and begin anew",
             )
 
     def _options_of(self, number: int, *belongs: str) -> list[str]:
@@ -128,7 +146,12 @@ class LocalCluster:
         return {number: one.pid for number, one in self._processes.items()}
 
     def start(self, *numbers: int) -> None:
-        """Start brokers, again after `kill` or `stop`, all at once. Raises NotStarted."""
+        """Start brokers, again after `kill` or `stop`, all at once. Raises NotStarted, NoBroker."""
+        for number in numbers:
+            self._check_known(number)
+            if number in self._processes and self._processes[number].runs:
+                raise NoBroker(f"broker {number} runs already", "end it first, or leave it")
+        without = [word for name in own_variables() for word in ("-u", name)]
         for number in numbers:
             folder = broker_folder(self.data_dir, number)
             os.makedirs(folder, exist_ok=True)
@@ -140,6 +163,7 @@ class LocalCluster:
                 *("broker", "--data-dir", folder, *self._options[number]),
                 errors=self._errors[number],
                 wait=False,
+                within=("env", *without) if without else (),
             )
         for number in numbers:
             try:
@@ -157,12 +181,27 @@ class LocalCluster:
         return number
 
     def kill(self, number: int) -> None:
-        """`kill -9`."""
+        """`kill -9`. Raises NoBroker."""
+        self._running(number)
         self._processes.pop(number).kill()
 
     def stop(self, number: int) -> int:
-        """`kill -TERM`: others lead what it led before it goes; returns the exit status."""
+        """`kill -TERM`: others lead what it led before it goes; returns the exit status. Raises
+        NoBroker."""
+        self._running(number)
         return self._processes.pop(number).stop()
+
+    def _running(self, number: int) -> LocalProcess:
+        """The process of a broker that was started, and not ended. Raises NoBroker."""
+        self._check_known(number)
+        if number not in self._processes:
+            raise NoBroker(f"broker {number} does not run", f"start it first: start({number})")
+        return self._processes[number]
+
+    def _check_known(self, number: int) -> None:
+        if number not in self._options:
+            there = ", ".join(map(str, sorted(self._options)))
+            raise NoBroker(f"there is no broker {number}", f"name one of {there}, or `add` one")
 
     def ended(self) -> dict[int, Ended]:
         """Those that have ended by themselves since the last call, and how."""
@@ -179,8 +218,8 @@ class LocalCluster:
             self._processes.pop(number).wait()
 
     def send_signal(self, number: int, which: int) -> None:
-        """Such as SIGSTOP, after which it stands still until SIGCONT."""
-        self._processes[number].send_signal(which)
+        """Such as SIGSTOP, after which it stands still until SIGCONT. Raises NoBroker."""
+        self._running(number).send_signal(which)
 
     def errors(self) -> dict[int, str]:
         """What each has complained about since this was made; `broker.log` has what was before, and

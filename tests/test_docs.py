@@ -186,14 +186,21 @@ def test_an_example_says_how_it_is_called(name):
         ("producer.py", ("t",)),
         ("consumer.py", ("t", "g")),
         ("backpressure.py", ("t", "g")),
-        ("manual_offsets.py", ("t", "sums.json")),
+        ("manual_offsets.py", ("t", "no/sums.json")),
     ],
 )
 def test_an_example_says_that_nobody_answers_at_an_address(name, words):
     status, said = refused(name, "127.0.0.1:1", *words)
     assert status == 1
-    assert said.startswith((f"{name}: no broker answers at 127.0.0.1:1", f"{name}: topic 't' at 1"))
-    assert "NETWORK_EXCEPTION" not in said or name == "manual_offsets.py"
+    assert said.startswith(f"{name}: no broker answers at 127.0.0.1:1")
+    assert "NETWORK_EXCEPTION" not in said
+
+
+@pytest.mark.parametrize("name", ["consumer.py", "backpressure.py"])
+def test_a_name_that_no_topic_can_have_is_refused(numbers, name):
+    status, said = refused(name, numbers, "bad topic!", "g")
+    assert status == 1
+    assert said.startswith(f"{name}: 'bad topic!' is not the name of a topic. Fix: use up to 249")
 
 
 def test_the_consumer_reads_all_once(numbers):
@@ -206,6 +213,24 @@ def test_offsets_kept_with_the_result_count_every_number_once(numbers, tmp_path)
     for _ in range(2):
         told = example("manual_offsets.py", numbers, "numbers", tmp_path / "sums.json")
         assert told == f"1000 records, sum {sum(range(1_000))}\n"
+
+
+def test_a_file_that_has_no_sums_of_the_topic_is_refused_and_stays(numbers, tmp_path):
+    path = tmp_path / "sums.json"
+    for text in ("no JSON", "[]", "{}", '{"topic": "numbers", "sums": [], "next": {"0": 1}}'):
+        path.write_text(text)
+        status, said = refused("manual_offsets.py", numbers, "numbers", path)
+        assert (status, said) == (
+            1,
+            f"manual_offsets.py: {str(path)!r} is no file of sums. Fix: name another one\n",
+        )
+        assert path.read_text() == text
+    path.write_text('{"topic": "others", "sums": {}, "next": {}}')
+    status, said = refused("manual_offsets.py", numbers, "numbers", path)
+    assert (status, "has sums of topic 'others', not 'numbers'. Fix: " in said) == (1, True)
+    for where in (tmp_path, tmp_path / "no" / "sums.json"):
+        status, said = refused("manual_offsets.py", numbers, "numbers", where)
+        assert (status, said.endswith(". Fix: name a file of yours\n")) == (1, True)
 
 
 def test_a_record_that_is_no_number_is_named(numbers, tmp_path):

@@ -7,6 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from craft2.errors import Craft2Error
 
 _NOT_IN_FILE = {"config", "with_stdin", "example_config", "help"}
@@ -39,9 +41,16 @@ def read_settings(path: Path, known: set[str], lists: Collection[str] = ()) -> d
         raise BadBrokerFile(
             f"{str(path)!r} cannot be read: {error}", "write lines such as `port: 9092`"
         ) from error
+    written = {name.replace("-", "_"): name for name in found or ()}
     settings = {name.replace("-", "_"): value for name, value in (found or {}).items()}
+    for name in _NOT_IN_FILE & settings.keys():
+        flag = name.replace("_", "-")
+        raise BadBrokerFile(
+            f"{str(path)!r} sets {written[name]}, which is only a flag",
+            f"give --{flag} when you start the broker",
+        )
     known = known - _NOT_IN_FILE
-    unknown = sorted(set(settings) - known)
+    unknown = sorted(written[name] for name in settings.keys() - known)
     if unknown:
         names = ", ".join(sorted(name.replace("_", "-") for name in known))
         raise BadBrokerFile(
@@ -54,6 +63,34 @@ def read_settings(path: Path, known: set[str], lists: Collection[str] = ()) -> d
             example = value if isinstance(value, str) else "name=value"
             raise BadBrokerFile(f"{setting} is a list, in {str(path)!r}", f"{setting}: [{example}]")
     return settings
+
+
+_TEXT: tuple[tuple[type, ...], str] = ((str, int, float), "text")
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {  # by how the type of an option begins
+    "int": ((int, str), "a whole number"),
+    "float": ((int, float, str), "a number"),
+    "bool": ((bool, str), "true or false"),
+    "path": ((str,), "a path"),
+}
+
+
+def check_setting(context: typer.Context, option: Any, value: object, path: Path) -> None:
+    """Whether an option can have a value that a file gives it; None: its default. Raises
+    BadBrokerFile: an option's own error would name the flag, and not the file."""
+    found = (kind for begin, kind in _KINDS.items() if option.type.name.startswith(begin))
+    types, kind = next(found, _TEXT)
+    name = str(option.name).replace("_", "-")
+    says = f"{str(path)!r} sets {name} to {value!r}"
+    fix = f"correct it; what {name} may be: craft2 broker --help"
+    values = value if isinstance(value, list) and option.multiple else [value]
+    if any(type(one) not in types for one in values if value is not None):
+        raise BadBrokerFile(f"{says}, and it takes {kind}", fix)
+    try:
+        option.type_cast_value(context, value)
+    except typer.BadParameter as error:
+        if "is not a valid" in error.message:  # with what the library calls such values
+            raise BadBrokerFile(f"{says}, and it takes {kind}", fix) from None
+        raise BadBrokerFile(f"{says}: {error.message.rstrip('.')}", fix) from None
 
 
 def example_file(command: Any) -> str:

@@ -8,8 +8,8 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 from craft2.apps.broker_log import BrokerLog, say
@@ -70,7 +70,7 @@ async def _run(config: BrokerConfig, metrics: Address | None, with_stdin: bool) 
     log, why = BrokerLog(), ""
     try:
         with _pid_file(config.data_dir) as serves_at:
-            async with Broker(config, trouble=log) as broker:
+            async with _open(Broker(config, trouble=log)) as broker:
                 with _metrics(broker, metrics):
                     failed = asyncio.ensure_future(broker.failed())
                     failed.add_done_callback(lambda _: ending.set())
@@ -90,6 +90,21 @@ async def _run(config: BrokerConfig, metrics: Address | None, with_stdin: bool) 
     if why:
         _say_why(why)  # last: it is the line that people look for
         raise SystemExit(1)
+
+
+@asynccontextmanager
+async def _open(broker: Broker) -> AsyncIterator[Broker]:
+    """Until it is closed. One that cannot serve listens to the other voters no more: they would
+    connect while the loop ends, and what would answer them is never waited for."""
+    try:
+        await broker.open()
+    except BaseException:
+        broker.metadata.close()
+        raise
+    try:
+        yield broker
+    finally:
+        await broker.close()
 
 
 def _say_why(words: str) -> None:

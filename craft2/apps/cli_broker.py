@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 def _take_from_file(context: typer.Context, path: Path | None) -> Path | None:
     """Make what the file says the defaults of the options: flags and the environment go first."""
     if path is not None:
-        from craft2.apps.broker_file import read_settings
+        from craft2.apps.broker_file import check_setting, read_settings
 
         options = context.command.params
         known = {str(one.name) for one in options}
@@ -33,21 +33,9 @@ def _take_from_file(context: typer.Context, path: Path | None) -> Path | None:
         settings = read_settings(path, known, lists)
         for one in options:
             if one.name in settings:
-                _check(context, one, settings[one.name], path)
+                check_setting(context, one, settings[one.name], path)
         context.default_map = settings
     return path
-
-
-def _check(context: typer.Context, option: Any, value: object, path: Path) -> None:
-    """Raises BadBrokerFile: an option's own error would name the flag, and not the file."""
-    try:
-        option.type_cast_value(context, value)
-    except typer.BadParameter as error:
-        name = str(option.name).replace("_", "-")
-        raise BadBrokerFile(
-            f"{str(path)!r} sets {name} to {value!r}: {error.message.rstrip('.')}",
-            f"correct it; what {name} may be: craft2 broker --help",
-        ) from None
 
 
 def _print_example(context: typer.Context, wanted: bool) -> None:

@@ -23,8 +23,8 @@ def chaos(
     brokers: Annotated[int, typer.Option(min=3, max=9, help="How many.")] = 3,
     rate: Annotated[float, typer.Option(min=1, help="Messages a second.")] = 400.0,
     faults: Annotated[
-        str, typer.Option(help="Only these, such as kill,full-disk; see --list-faults.")
-    ] = "",
+        str | None, typer.Option(help="Only these, such as kill,full-disk; see --list-faults.")
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="The brokers' folder; default: a temporary one.")
     ] = None,
@@ -44,7 +44,7 @@ def chaos(
     """
     from craft2.apps.chaos.faults import FAULTS
     from craft2.apps.chaos.report import summary, write_report
-    from craft2.apps.chaos.run import Plan, run
+    from craft2.apps.chaos.run import ChaosError, Plan, run
     from craft2.clock import SystemClock
 
     if list_faults:
@@ -52,7 +52,9 @@ def chaos(
             typer.echo(f"{name:18}{about}")
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was made is removed all the same
-    named = tuple(name.strip() for name in faults.split(",") if name.strip())
+    named = tuple(name.strip() for name in (faults or "").split(",") if name.strip())
+    if faults is not None and not named:
+        raise ChaosError(f"--faults {faults!r} names none", f"take from {', '.join(FAULTS)}")
     folder = data_dir or Path(tempfile.mkdtemp(prefix="craft2-chaos-"))
     try:
         plan = Plan(

@@ -13,6 +13,7 @@ import typer
 from craft2.apps import cli_cluster_admin, cli_cluster_brokers, cli_cluster_simulate
 from craft2.apps.cli_cluster_admin import Bootstrap, DataDir
 from craft2.apps.cluster_running import bootstrap_of, check_none_runs, how_to_stop
+from craft2.apps.words import counted
 
 if TYPE_CHECKING:
     from craft2.apps.cluster_admin import PartitionStatus
@@ -129,6 +130,7 @@ def _how(ended: Ended) -> str:
 
 @cluster.command()
 def status(
+    context: typer.Context,
     bootstrap: Bootstrap = None,
     data_dir: DataDir = None,
     topic: Annotated[str | None, typer.Option(help="Of this topic alone, all partitions.")] = None,
@@ -140,7 +142,7 @@ def status(
 
     from craft2.apps.cluster_admin import AdminError, read_status
 
-    found = read_status(bootstrap_of(bootstrap, data_dir))
+    found = read_status(bootstrap_of(context, bootstrap, data_dir))
     console = Console()
     parts, lines = shown(found.partitions, topic)
     if topic is not None and not parts:
@@ -189,7 +191,7 @@ def shown(
 def _folded(name: str, partitions: Sequence[PartitionStatus]) -> str:
     missing = [set(one.replicas) - set(one.isr) for one in partitions]
     well = sum(not one for one in missing)
-    parts = "1 partition" if len(partitions) == 1 else f"{len(partitions)} partitions"
+    parts = counted(len(partitions), "partition")
     line = f"{name}: {parts}, {f'{well} with all replicas' if any(missing) else 'all'} in sync"
     for broker, count in sorted(Counter(who for some in missing for who in some).items()):
         line += f"; broker {broker} is missing in {count}"

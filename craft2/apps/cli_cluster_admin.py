@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from craft2.apps.cluster_running import bootstrap_of
+from craft2.apps.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence, Set
@@ -23,7 +24,11 @@ Bootstrap = Annotated[
         help="host:port of any of its brokers; if it is not given, of those in --data-dir.",
     ),
 ]
-DataDir = Annotated[Path | None, typer.Option(help="The folder of `craft2 cluster up`.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="The folder of `craft2 cluster up`; goes before the variable."),
+]
+SETTLE_S = 2.0  # a broker hears of a change at most so long after the controller
 _LOOK_S = 0.1
 
 
@@ -34,6 +39,7 @@ def register(cluster: typer.Typer) -> None:
 
 
 def move_partitions(
+    context: typer.Context,
     topic: Annotated[str | None, typer.Option(help="Of this topic; without it, of all.")] = None,
     partition: Annotated[list[int] | None, typer.Option(help="Only this one; repeatable.")] = None,
     to: Annotated[
@@ -42,7 +48,14 @@ def move_partitions(
     away: Annotated[
         int | None, typer.Option("--away-from", help="Let this broker have none of them.")
     ] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Call moves off instead.")] = False,
+    cancel: Annotated[
+        bool,
+        typer.Option(
+            "--cancel",
+            help="Call moves off instead; replicas may stay in another order than before, and so "
+            "another one the first to lead.",
+        ),
+    ] = False,
     wait: Annotated[bool, typer.Option(help="Wait until they have moved.")] = True,
     throttle: Annotated[
         int | None,
@@ -71,13 +84,13 @@ def move_partitions(
         raise AdminError("--throttle and --cancel: nothing would be copied", "give one of them")
     if throttle is not None and not wait:
         raise AdminError("--throttle and --no-wait: who would lift the limit?", "give one of them")
-    known = bootstrap_of(bootstrap, data_dir)
+    known = bootstrap_of(context, bootstrap, data_dir)
     status = read_status(known)
     chosen = _chosen(status.partitions, topic, partition)
     if cancel:
         under_way = moving(known) & {(one.topic, one.partition) for one in chosen}
         move(known, dict.fromkeys(sorted(under_way)))
-        print(f"{len(under_way)} moves called off")
+        print(f"{counted(len(under_way), 'move')} called off")
         return
     if away is not None:
         _check_known(away, status)
@@ -89,6 +102,7 @@ def move_partitions(
 
 
 def elect_leaders(
+    context: typer.Context,
     topic: Annotated[str | None, typer.Option(help="Of this topic; without it, of all.")] = None,
     partition: Annotated[list[int] | None, typer.Option(help="Only this one; repeatable.")] = None,
     unclean: Annotated[
@@ -105,7 +119,7 @@ def elect_leaders(
     from craft2.apps.cluster_admin import elect, read_status
     from phase2_groups.error_codes import ErrorCode
 
-    known = bootstrap_of(bootstrap, data_dir)
+    known = bootstrap_of(context, bootstrap, data_dir)
     chosen = None
     if topic is not None or partition:
         parts = _chosen(read_status(known).partitions, topic, partition)
@@ -116,7 +130,8 @@ def elect_leaders(
         if outcome not in fine:
             print(f"{name}-{number}: {outcome.name}")
     changed = sum(outcome is ErrorCode.NONE for outcome in outcomes.values())
-    print(f"{changed} partitions have another leader")
+    words = counted(changed, "partition has", "partitions have")
+    print(f"{words} another leader")
     raise typer.Exit(any(outcome not in fine for outcome in outcomes.values()))
 
 
@@ -127,28 +142,58 @@ def carry_out(
     wait: bool = True,
     bytes_per_s: int | None = None,
 ) -> None:
-    """Move, and say how many are on their way until none is."""
-    from craft2.apps.cluster_admin import move, moving, throttle
+    """Move, and say how many are on their way until none is.
+
+    Raises AdminError, also if some have not moved since somebody else has called that off.
+    """
+    from craft2.apps.cluster_admin import AdminError, move, throttle
 
     if not moves:
         print("nothing to move")
         return
+    elsewhere: list[TopicPartition] = []
     if bytes_per_s is not None:
         throttle(bootstrap, moves, bytes_per_s)
     try:
         move(bootstrap, moves)
-        print(f"{len(moves)} partitions move", flush=True)
-        before = None
-        while wait and (left := len(moving(bootstrap) & set(moves))):
-            if left != before:
-                print(f"{left} are on their way", flush=True)
-            before = left
-            time.sleep(_LOOK_S)
+        print(counted(len(moves), "partition moves", "partitions move"), flush=True)
+        if wait:
+            elsewhere = _wait(bootstrap, moves)
     finally:
         if bytes_per_s is not None:
             throttle(bootstrap, moves, None)
+    if elsewhere:
+        topic, number = elsewhere[0]
+        raise AdminError(
+            f"{len(elsewhere)} of {counted(len(moves), 'partition')} did not move, such as "
+            f"{topic}-{number}: somebody called that off, or moves them elsewhere",
+            "see `craft2 cluster status`; to move them all the same, run this again",
+        )
     if wait:
         print("all have moved")
+
+
+def _wait(bootstrap: str, moves: Mapping[TopicPartition, Sequence[int]]) -> list[TopicPartition]:
+    """Say how many are on their way until none is; returns those that are not where they were to
+    go. That a broker says so is believed after a while: it may not have heard of the move yet.
+    Those of a topic that was deleted are left out."""
+    from craft2.apps.cluster_admin import moving, read_status
+
+    before, until = None, time.monotonic() + SETTLE_S
+    while True:
+        left = len(moving(bootstrap) & set(moves))
+        if left:
+            until = time.monotonic() + SETTLE_S
+            if left != before:
+                print(counted(left, "is on its way", "are on their way"), flush=True)
+            before = left
+        else:
+            parts = read_status(bootstrap).partitions
+            now = {(one.topic, one.partition): one.replicas for one in parts}
+            elsewhere = [one for one, to in moves.items() if one in now and now[one] != tuple(to)]
+            if not elsewhere or time.monotonic() >= until:
+                return elsewhere
+        time.sleep(_LOOK_S)
 
 
 def _check_known(broker: int, status: ClusterStatus) -> None:

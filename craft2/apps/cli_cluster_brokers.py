@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from craft2.apps.cli_cluster_admin import Bootstrap, carry_out
-from craft2.apps.cluster_running import bootstrap_of, running
+from craft2.apps.cluster_running import bootstrap_to_join, running
+from craft2.apps.words import counted
+
+if TYPE_CHECKING:
+    from craft2.apps.cluster_admin import ClusterStatus
 
 DataDir = Annotated[Path, typer.Option(help="The folder of `craft2 cluster up`.")]
 BrokerNumber = Annotated[int, typer.Argument(help="Its number.")]
 END_S = 30.0  # a broker may take so long to end
+ROUNDS = 5  # topics may be made while its partitions move
+PAUSE_S = 1.0  # until it is asked again to forget a broker
 _LOOK_S = 0.1
 
 
@@ -26,6 +33,7 @@ def register(cluster: typer.Typer) -> None:
 
 
 def add_broker(
+    context: typer.Context,
     data_dir: Annotated[Path, typer.Option(help="A folder for the broker is made in it.")],
     bootstrap: Bootstrap = None,
     broker_id: Annotated[
@@ -55,7 +63,7 @@ def add_broker(
     )
 
     root = str(data_dir)
-    known = bootstrap_of(bootstrap, data_dir)
+    known = bootstrap_to_join(context, bootstrap, data_dir)
     for other in broker_folders(root):
         if port and option(read_options(root, other), "--port") == str(port):
             raise AdminError(f"--port {port} is where broker {other} listens", "give another one")
@@ -137,12 +145,11 @@ def stop_broker(
     import signal
 
     from craft2.apps.broker_process import read_pid_file
-    from craft2.apps.cluster_admin import AdminError, away_from, read_status, unregister
+    from craft2.apps.cluster_admin import AdminError
     from phase3_raft.cluster_folder import forget_options, option, read_options
 
     folder = data_dir / f"broker-{broker_id}"
-    found = read_pid_file(str(folder))
-    if found is None and not remove:
+    if not remove and read_pid_file(str(folder)) is None:
         there = ", ".join(map(str, running(data_dir)))
         fix = f"name one of {there}" if there else "correct --data-dir: no broker runs in this one"
         raise AdminError(f"broker {broker_id} does not run in {data_dir}", fix)
@@ -151,16 +158,68 @@ def stop_broker(
     others = others or option(options, "--join") or ""  # alone in its folder: those it has joined
     if remove:
         _check_removable(broker_id, data_dir, others)
-        carry_out(others, away_from(read_status(others), broker_id))
+        _empty(broker_id, others)
+    found = read_pid_file(str(folder))  # only now: it may have died while its partitions moved
     if found is not None:
-        os.kill(found[0], signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.kill(found[0], signal.SIGTERM)
         _wait_for_end(found[0], f"broker {broker_id}")
         print(f"broker {broker_id} has ended")
     if remove:
-        unregister(others, broker_id)
+        _forget(broker_id, others)
         forget_options(str(data_dir), broker_id)
         where = f"; its folder is {folder}" if folder.is_dir() else ""
         print(f"broker {broker_id} is forgotten{where}")
+
+
+def _empty(broker_id: int, others: str, *, tell: bool = True) -> None:
+    """Its partitions move to others, and those that it is given meanwhile, too. tell: also if there
+    are none. Raises AdminError."""
+    from craft2.apps.cluster_admin import AdminError, away_from, read_status
+
+    for turn in range(ROUNDS):
+        status = read_status(others)
+        _check_led(broker_id, status)
+        moves = away_from(status, broker_id)
+        if moves or (tell and not turn):
+            carry_out(others, moves)
+        if not moves:
+            return
+    raise AdminError(
+        f"broker {broker_id} is given new partitions all the time: it had some again after its own "
+        f"had moved away {counted(ROUNDS, 'time')}",
+        "let nobody make topics for a while, and run this again",
+    )
+
+
+def _check_led(broker_id: int, status: ClusterStatus) -> None:
+    """Raises AdminError for a partition that nobody can copy."""
+    from craft2.apps.cluster_admin import AdminError
+
+    for one in status.partitions:
+        if broker_id in one.replicas and one.leader < 0:
+            raise AdminError(
+                f"nobody leads {one.topic}-{one.partition}, so it cannot move away from broker "
+                f"{broker_id}",
+                f"start a broker that has all of it: craft2 cluster start-broker "
+                f"{(*one.isr, broker_id)[0]}",
+            )
+
+
+def _forget(broker_id: int, others: str) -> None:
+    """One that has ended. It may count as running for a moment, and may have been given partitions
+    at the last, which move then. Raises AdminError."""
+    from craft2.apps.cluster_admin import AdminError, unregister
+
+    for left in reversed(range(ROUNDS)):
+        try:
+            unregister(others, broker_id)
+            return
+        except AdminError:
+            if not left:
+                raise
+        time.sleep(PAUSE_S)
+        _empty(broker_id, others, tell=False)
 
 
 def _check_removable(broker_id: int, data_dir: Path, others: str) -> None:
@@ -195,12 +254,14 @@ def _run(data_dir: str, number: int, options: Sequence[str]) -> None:
     import sys
 
     from phase3_raft.cluster_folder import broker_folder, keep_options
+    from phase3_raft.local_cluster import own_variables
 
     folder = broker_folder(data_dir, number)
     os.makedirs(folder, exist_ok=True)
     command = [sys.executable, "-P", "-m", "craft2.apps.cli", "broker"]
     command += ["--data-dir", folder, *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    environment = {name: os.environ[name] for name in os.environ.keys() - set(own_variables())}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         for signalled in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signalled, lambda *_: process.send_signal(signal.SIGTERM))
         assert process.stdout is not None

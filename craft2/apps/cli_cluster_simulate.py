@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from craft2.apps.words import counted
+
 if TYPE_CHECKING:
     from craft2.apps.simulate.cluster_seeds import ClusterRun
 
@@ -121,8 +123,8 @@ def _report(console: Console, failed: ClusterRun, run: str, out: Path, *, short:
 
 def _tell(console: Console, run: ClusterRun) -> None:
     """The story of a run, a line a moment."""
-    left_out = f", {len(run.without)} other faults left out" if run.without else ""
-    console.print(f"seed {run.seed}, {len(run.faults)} faults{left_out}")
+    left_out = f", {counted(len(run.without), 'other fault')} left out" if run.without else ""
+    console.print(f"seed {run.seed}, {counted(len(run.faults), 'fault')}{left_out}")
     for ms, who, what in run.timeline:
         line = f"{ms:>7,} ms  {who:12} {what}"
         style = {"fault": "yellow", "broken": "bold red"}.get(who, "")

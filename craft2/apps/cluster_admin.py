@@ -155,7 +155,7 @@ def throttle(
     bootstrap: str, moves: Mapping[TopicPartition, Sequence[int]], bytes_per_s: int | None
 ) -> None:
     """Let what is copied for these moves take so much of each broker at most; None: no limit any
-    more. Raises AdminError, NetError."""
+    more, also if a topic is gone by then. Raises AdminError, NetError."""
     topics: dict[str, list[str]] = {}
     for (topic, number), replicas in moves.items():
         topics.setdefault(topic, []).extend(f"{number}:{who}" for who in replicas)
@@ -182,6 +182,8 @@ def throttle(
     ]
     fields = {"resources": resources, "validate_only": False}
     for one in ask(bootstrap, "incremental_alter_configs", 1, fields).responses:
+        if operation == _DELETE and one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            continue
         _check(one.error_code, one.error_message, "the limit")
 
 
@@ -276,8 +278,10 @@ def _check(code: int, message: str | None, what: str) -> None:
         )
     if code:
         name = ErrorCode(code).name if code in list(ErrorCode) else f"error {code}"
-        problem, _, fix = (message or name).partition(". Fix: ")
-        raise AdminError(f"{what} was refused: {problem}", fix or "see `craft2 cluster status`")
+        problem, _, fix = (message or name).partition(" Fix: ")
+        raise AdminError(
+            f"{what} was refused: {problem.removesuffix('.')}", fix or "see `craft2 cluster status`"
+        )
 
 
 # Asking.

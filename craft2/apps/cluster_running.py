@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import typer
+
 from phase3_raft.cluster_folder import broker_folders
 
 
@@ -40,10 +42,17 @@ def check_none_runs(data_dir: Path) -> None:
         )
 
 
-def bootstrap_of(given: str | None, data_dir: Path | None) -> str:
-    """Whom to ask. Raises AdminError."""
+def bootstrap_of(context: typer.Context, given: str | None, data_dir: Path | None) -> str:
+    """Whom to ask: what was typed goes before a variable. Raises AdminError."""
     from craft2.apps.cluster_admin import AdminError
 
+    if given is not None and data_dir is not None:
+        if is_typed(context, "bootstrap"):
+            raise AdminError(
+                f"--bootstrap {given} and --data-dir {data_dir} may be of two clusters",
+                "give one of them",
+            )
+        given = None
     if given is not None:
         return given
     if data_dir is None:
@@ -55,3 +64,17 @@ def bootstrap_of(given: str | None, data_dir: Path | None) -> str:
             f"start some: craft2 cluster up --data-dir {data_dir}",
         )
     return ",".join(found.values())
+
+
+def bootstrap_to_join(context: typer.Context, given: str | None, data_dir: Path) -> str:
+    """Whom a new broker asks, whose folder is made in `data_dir`: who runs there, or elsewhere.
+    What was typed goes before them, and they before a variable. Raises AdminError."""
+    if given is not None and (is_typed(context, "bootstrap") or not running(data_dir)):
+        return given
+    return bootstrap_of(context, None, data_dir)
+
+
+def is_typed(context: typer.Context, option: str) -> bool:
+    """Whether the value of an option is from the command line."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"

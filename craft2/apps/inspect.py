@@ -39,7 +39,7 @@ from phase1_file_queue.queue_files import (
 )
 from phase1_file_queue.recovery import Damage, find_valid_batch, scan
 from phase2_groups.topics import list_topics
-from phase3_raft.cluster_folder import broker_folders
+from phase3_raft.cluster_folder import LOG_FILE, broker_folders
 
 # The fields of a batch's header: name, first byte, size. The layout itself: craft2.batch_header.
 FIELDS = (
@@ -73,6 +73,13 @@ def inspect(path: Path, console: Console, *, records: bool = False, at: int | No
     records: also print each record of a .log file, or each message of a queue.
     at: instead, a hexdump of the batch with this offset (.log file).
     """
+    if not path.exists():
+        raise CannotInspect(f"nothing is at {str(path)!r}", "correct the path")
+    if path.name == LOG_FILE and path.is_file():
+        raise CannotInspect(
+            f"{str(path)!r} is the text that a broker has said, and no segment",
+            "read it as text; a segment's name is 20 digits: TOPIC-0/00000000000000000000.log",
+        )
     if at is not None and (path.suffix != ".log" or not path.is_file()):
         raise CannotInspect(f"--at {at}: {str(path)!r} is no segment", "name a .log file")
     if (path / "queue.json").exists():

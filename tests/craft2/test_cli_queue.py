@@ -138,12 +138,17 @@ def test_inspect_a_brokers_folder_in_which_its_words_are_too(tmp_path):
     assert (status, said) == (0, "topic holiday: 1 partition\n")
     status, _, error = craft2("inspect", tmp_path)
     assert (status, f"look into a broker's: {folder}" in error) == (1, True)
+    for more in ((), ("--at", 0)):
+        status, _, error = craft2("inspect", folder / "broker.log", *more)
+        assert (status, "no segment. Fix: read it as text; a segment's name" in error) == (1, True)
 
 
 def test_what_cannot_be_inspected_says_why(tmp_path):
     status, _, said = craft2("inspect", tmp_path)
     assert status == 1
     assert "neither a queue, nor a log" in said
+    status, _, said = craft2("inspect", tmp_path / "nosuch")
+    assert (status, f"nothing is at '{tmp_path}/nosuch'. Fix: " in said) == (1, True)
     status, _, said = craft2("consume", "file", tmp_path / "missing", "g")
     assert (status, "is not a queue" in said) == (1, True)
     status, _, said = craft2("produce", tmp_path / "q", stdin=b"\xff\tvalue\n")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import platform
 import re
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -24,9 +26,10 @@ from craft2.apps.broker_process import read_pid_file
 from craft2.apps.cli_broker import _quorum, register
 from craft2.apps.inspect import inspect
 from craft2.local_process import NotStarted
-from craft2.net import free_ports
+from craft2.net import Address, NetError, free_ports
 from phase3_raft.broker import Broker, BrokerConfig
 from phase3_raft.local_broker import LocalBroker
+from phase3_raft.metadata.quorum import QuorumConfig
 from phase3_raft.metadata.records import ConfigRecord, PartitionRecord, TopicRecord
 
 ALARMS = {
@@ -67,6 +70,43 @@ def test_a_file_that_makes_no_sense_is_refused(tmp_path, text, problem):
     path.write_text(text)
     with pytest.raises(BadBrokerFile, match=problem):
         read_settings(path, KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("port: [1, 2]", "sets port to [1, 2], and it takes a whole number"),
+        ("port: {a: 1}", "sets port to {'a': 1}, and it takes a whole number"),
+        ("port: true", "sets port to True, and it takes a whole number"),
+        ("port: 24500.5", "sets port to 24500.5, and it takes a whole number"),
+        ("max-lag-ms: 1e3", "sets max-lag-ms to '1e3', and it takes a whole number"),
+        ("max-lag-ms: 1", "sets max-lag-ms to 1: 1 is not in the range x>=100"),
+        ("retention-check-s: [1]", "sets retention-check-s to [1], and it takes a number"),
+        ("host: [a]", "sets host to ['a'], and it takes text"),
+        ("topic-default: [a=b, [c]]", "sets topic-default to ['a=b', ['c']], and it takes text"),
+        ("data-dir: 5", "sets data-dir to 5, and it takes a path"),
+        ("auto-create: nope", "sets auto-create to 'nope', and it takes true or false"),
+        ("auto-create: 1", "sets auto-create to 1, and it takes true or false"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_with_its_setting_and_the_file(tmp_path, text, told):
+    path = tmp_path / "broker.yaml"
+    path.write_text(text)
+    app = typer.Typer()
+    register(app)
+    refused = CliRunner().invoke(app, ["--data-dir", str(tmp_path / "b"), "--config", str(path)])
+    assert isinstance(refused.exception, BadBrokerFile)
+    name = text.partition(":")[0]
+    fix = f"correct it; what {name} may be: craft2 broker --help"
+    assert str(refused.exception) == f"{str(path)!r} {told}. Fix: {fix}"
+
+
+@pytest.mark.parametrize("name", ["with-stdin", "with_stdin"])
+def test_what_is_only_a_flag_is_named_as_it_was_written(tmp_path, name):
+    path = tmp_path / "broker.yaml"
+    path.write_text(f"{name}: true\n")
+    with pytest.raises(BadBrokerFile, match=f"sets {name}, which is only a flag. Fix: give --with"):
+        read_settings(path, KNOWN | {"with_stdin"})
 
 
 def test_a_file_of_comments_sets_nothing(tmp_path):
@@ -154,6 +194,26 @@ def test_a_broker_of_a_cell_is_of_its_session_and_ctrl_c_is_not_for_it():
     with LocalBroker() as broker:
         assert os.getsid(broker.pid) == os.getsid(0)
         assert os.getpgid(broker.pid) == broker.pid != os.getpgid(0)
+
+
+def test_a_broker_that_cannot_serve_listens_to_the_other_voters_no_more(tmp_path):
+    """Else they connect while its loop ends, and it complains of tasks that were destroyed."""
+    mine, other = (Address("127.0.0.1", port) for port in free_ports(2))
+    quorum = QuorumConfig(cluster="c", voters={1: mine, 2: other})
+
+    async def begin(at):
+        config = BrokerConfig(str(tmp_path), broker_id=1, listen=at, quorum=quorum)
+        with pytest.raises(NetError, match="cannot listen at"):
+            await broker_process._run(config, None, with_stdin=False)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*mine)
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        asyncio.run(begin(Address(*taken.getsockname())))
+    with socket.create_server(mine) as taken:
+        config = BrokerConfig(str(tmp_path), broker_id=1, listen=other, quorum=quorum)
+        with pytest.raises(NetError, match=f"cannot listen at {mine}"):
+            asyncio.run(broker_process._run(config, None, with_stdin=False))
 
 
 def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path):

@@ -10,6 +10,7 @@ from itertools import islice
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from typer.testing import CliRunner
 
 from craft2.apps.chaos import disks, links, timeline
 from craft2.apps.chaos.brokers import Brokers
@@ -22,6 +23,7 @@ from craft2.apps.chaos.run import ChaosError, Outcome, Plan, alike, judge, place
 from craft2.apps.chaos.timeline import Timeline
 from craft2.apps.chaos.topic import make_topic
 from craft2.apps.chaos.watcher import Watcher
+from craft2.apps.cli import commands
 from craft2.clock import ManualClock, SystemClock
 from craft2.history import UNKNOWN, Message, Operation
 
@@ -62,6 +64,17 @@ def test_a_fault_that_there_is_not_is_refused(tmp_path):
     plan = Plan(minutes=1, seed=1, data_dir=tmp_path, faults=("kill", "kil"))
     with pytest.raises(ChaosError, match=r"--faults kil\. Fix: take from kill, "):
         run(plan, ManualClock(), print)
+
+
+def test_faults_of_which_none_can_be_dealt_out_are_refused(tmp_path):
+    plan = Plan(minutes=1, seed=1, data_dir=tmp_path, faults=("full-disk",), root=False)
+    with pytest.raises(ChaosError, match=r"can be dealt out: full-disk, no disk .*--no-root out$"):
+        run(plan, ManualClock(), print)
+
+
+def test_an_empty_list_of_faults_is_refused():
+    refused = CliRunner().invoke(commands(), ["chaos", "--faults", " , "])
+    assert str(refused.exception).startswith("--faults ' , ' names none. Fix: take from kill, ")
 
 
 def test_a_folder_that_holds_something_is_refused(tmp_path):

@@ -25,8 +25,15 @@ from craft2.apps.cli_cluster import shown
 from craft2.apps.cluster_admin import AdminError, PartitionStatus, read_status
 from craft2.local_process import LocalProcess, NotStarted
 from craft2.net import free_ports
-from phase3_raft.cluster_folder import FIRST_NAME, NAME_FILE, keep_options, option, read_options
-from phase3_raft.local_cluster import LocalCluster
+from phase3_raft.cluster_folder import (
+    FIRST_NAME,
+    NAME_FILE,
+    DamagedOptions,
+    keep_options,
+    option,
+    read_options,
+)
+from phase3_raft.local_cluster import LocalCluster, NoBroker
 
 SOON_S = 60
 
@@ -112,6 +119,7 @@ def test_a_folder_goes_on_with_the_brokers_that_were_added_where_they_were(tmp_p
     status, told = craft2("up", *at, "--brokers", 5)
     assert status == 1
     assert "was founded by the brokers 1, 2, 3, and not by 5. Fix: start it with 3" in told
+    assert "; or, if nothing was produced to it, remove the folder, and begin anew" in told
     with going_on("up", *at, "--base-port", 0) as up:
         assert sorted(up.brokers) == [1, 2, 3, 4]
         assert up.brokers[4][0] == added.brokers[4][0]
@@ -258,6 +266,32 @@ def test_what_a_broker_has_said_is_in_its_folder_after_what_it_said_before(tmp_p
     for line in lines:
         at = datetime.fromisoformat(line.split()[0])
         assert timedelta(0) <= datetime.now(UTC) - at < timedelta(seconds=SOON_S)
+
+
+def test_brokers_that_are_not_there_are_named_with_those_that_are():
+    for count in (0, -1):
+        with pytest.raises(NotStarted, match=f"a cluster of {count} brokers. Fix: "):
+            LocalCluster(count)
+    with LocalCluster(1, replicas=1) as cluster:
+        for call in (cluster.kill, cluster.stop, cluster.start):
+            with pytest.raises(NoBroker, match=r"no broker 9\. Fix: name one of 1, or `add"):
+                call(9)
+        with pytest.raises(NoBroker, match="broker 1 runs already"):
+            cluster.start(1)
+        cluster.kill(1)
+        for call in (cluster.kill, cluster.stop, lambda n: cluster.send_signal(n, signal.SIGSTOP)):
+            with pytest.raises(NoBroker, match=r"broker 1 does not run. Fix: .*: start\(1\)"):
+                call(1)
+
+
+@pytest.mark.parametrize("text", ["--port abc", "--port", "--voters 1=h", "--voters 'x=h:1", "'"])
+def test_options_that_are_damaged_are_named_with_their_file(tmp_path, text):
+    root, number = made(tmp_path, 1)
+    path = root / f"broker-{number}" / "broker.options"
+    path.write_text(f"{text}\n")
+    with pytest.raises(DamagedOptions) as refused:
+        LocalCluster(1, tmp_path, base_port=None)
+    assert str(refused.value).startswith(f"{str(path)!r} is damaged: {text!r}. Fix: correct it")
 
 
 def test_each_broker_serves_its_metrics_at_a_port_of_its_own(tmp_path):

@@ -399,6 +399,7 @@ def test_the_commands_of_an_administrator(tmp_path):
             "broker 4 runs. Fix: stop it, and try again",
             "broker 4 runs. Fix: stop it, and try again",
         ),
+        (ErrorCode.INVALID_REQUEST, "does it run? Fix: look", "does it run? Fix: look"),
         (ErrorCode.INVALID_REQUEST, None, "INVALID_REQUEST. Fix: see `craft2 cluster status`"),
         (
             ErrorCode.NOT_CONTROLLER,

@@ -54,6 +54,18 @@ def test_a_broker_that_is_not_there_is_a_network_error():
         assert transport.committed("g", [("t", 0)])["t", 0].retriable
 
 
+def test_a_consumer_is_told_that_no_topic_can_have_a_name():
+    with LocalBroker() as broker:
+        config = ConsumerConfig(bootstrap_servers=broker.bootstrap_servers, group_id="g")
+        with Consumer(config) as consumer:
+            with pytest.raises(consumer_errors.InvalidTopic, match="'a b' is not the name of a t"):
+                consumer.assign([("a b", 0)])
+            consumer.subscribe(["a b"])
+            for _ in range(2):
+                with pytest.raises(consumer_errors.InvalidTopic):
+                    consumer.poll(0)
+
+
 def test_a_broker_that_answers_nothing_is_passed_over(monkeypatch):
     """It was stopped, or is cut off: the system accepts connections for it all the same."""
     monkeypatch.setattr(cluster, "_SILENT_S", 0.05)

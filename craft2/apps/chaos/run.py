@@ -107,6 +107,12 @@ def run(plan: Plan, clock: Clock, say: Say) -> Outcome:
         wanted = plan.faults or [name for name in FAULTS if name != WIPE]
         lacks = {**links.lacks, **disks.lacks}
         left_out = {name: lacks[name] for name in wanted if name in lacks}
+        if len(left_out) == len(set(wanted)):
+            why = "; ".join(f"{name}, {lacks[name]}" for name in left_out)
+            raise ChaosError(
+                f"no fault that is asked for can be dealt out: {why}",
+                "name others" if plan.root else "name others, or leave --no-root out",
+            )
         outcome = Outcome(plan, timeline, [links.about, disks.about], left_out)
         options = [
             "--replicas",

@@ -205,7 +205,7 @@ async def produce(world: World, name: str, machine: Machine) -> None:
         sent = [Message(TOPIC, part, first + n, value) for n, value in enumerate(values)]
         now = world.timeline.now_ms
         world.history.append(Operation(name, "send", began, now, "ok", sent))
-        world.says(name, f"is told that {_shown(sent)} stays")
+        world.says(name, f"is told that {_shown(sent)}, stays")
         for message in sent:
             world.rules.is_told(name, (TOPIC, part), message.offset, str(message.value))
         world.rules.is_acknowledged((TOPIC, part), first + len(values))
@@ -361,4 +361,4 @@ def _shown(messages: list[Message]) -> str:
     first, last = messages[0], messages[-1]
     values = str(first.value) if first is last else f"{first.value} to {last.value}"
     offsets = str(first.offset) if first is last else f"{first.offset} to {last.offset}"
-    return f"{values} at {first.topic}-{first.partition}, {offsets},"
+    return f"{values} at {first.topic}-{first.partition}, {offsets}"

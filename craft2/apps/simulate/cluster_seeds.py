@@ -28,6 +28,7 @@ from craft2.apps.simulate.cluster_world import ClusterWorld
 from craft2.apps.simulate.raft_rules import Broken
 from craft2.apps.simulate.seeds import spread
 from craft2.apps.simulate.shrink import less
+from craft2.apps.words import counted
 from craft2.errors import Craft2Error
 
 Say = Callable[[str], object]
@@ -131,7 +132,7 @@ def shortened(failed: ClusterRun, say: Say = lambda text: None) -> ClusterRun:
 
     def still(kept: list[int]) -> list[int] | None:
         nonlocal best
-        say(f"{len(kept)} faults")
+        say(counted(len(kept), "fault"))
         run = run_cluster_seed(failed.seed, failed.bug, frozenset(every - set(kept)))
         if run.rule != failed.rule:
             return None

@@ -23,6 +23,7 @@ from craft2.apps.simulate.raft_nodes import Action
 from craft2.apps.simulate.raft_rules import Broken
 from craft2.apps.simulate.raft_world import World
 from craft2.apps.simulate.trace import Replay, Trace
+from craft2.apps.words import counted
 
 Thing = TypeVar("Thing")
 Say = Callable[[str], object]
@@ -147,7 +148,7 @@ def shrunk(
     if rule == "liveness":
 
         def still(kept: list[int]) -> list[int] | None:
-            say(f"{len(kept)} faults")
+            say(counted(len(kept), "fault"))
             _, other = run(frozenset(every) - frozenset(kept))
             return kept if other is not None and other.rule == rule else None
 
