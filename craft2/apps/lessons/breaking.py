@@ -93,7 +93,7 @@ def tell(moments: Iterable[Moment], *, numbered: bool = False, most: int = 100) 
         if number <= len(told) - most and who not in _ALWAYS_TOLD:
             continue
         head = f"{f'{number:>3}. ' if numbered else ''}{ms:>6,} ms  {who:11} "
-        print(textwrap.fill(head + what, 98, subsequent_indent=" " * len(head)))
+        print(textwrap.fill(head + what.rstrip(","), 98, subsequent_indent=" " * len(head)))
 
 
 def close_up(run: ClusterRun, partition: str = "") -> list[Moment]:
