@@ -147,11 +147,11 @@ class Broker:
         self.known_brokers = KnownBrokers(lambda: self.image, self.clock)
         self._listens = asyncio.Event()
         self.replication: Replication | None = None
-        self._directory = ""
+        self.directory = ""
         if config.quorum is None:
             self.metadata = MetadataLog(folder, self.disk, self.clock, self._changed, me=me)
         else:
-            self._directory = directory_id(self.disk, folder, new_id)
+            self.directory = directory_id(self.disk, folder, new_id)
             self.metadata = Quorum(
                 me,
                 folder,
@@ -162,6 +162,7 @@ class Broker:
                 net=self.net,
                 events=events,
                 chance=chance,
+                directory=self.directory,
             )
         self.peers = Peers(self.net, f"broker-{me}", self._address_of)
         self.controller = Controller(
@@ -382,7 +383,7 @@ class Broker:
         quorum = self.metadata
         raft = str(Address(me.host, quorum.address.port)) if quorum.joins else ""
         self.replication = Replication(
-            replace(me, incarnation=self.new_id(), raft=raft, directory=self._directory),
+            replace(me, incarnation=self.new_id(), raft=raft, directory=self.directory),
             quorum.config.cluster,
             quorum.config.seeds,
             self.controller,

@@ -40,7 +40,7 @@ from phase3_raft.raft.application import (
     Stopped,
 )
 from phase3_raft.raft.driver import RaftNode
-from phase3_raft.raft.messages import Members, RaftError
+from phase3_raft.raft.messages import EntryKind, Members, RaftError
 from phase3_raft.raft.state import NotLeader, RaftConfig
 from phase3_raft.raft.storage import RaftStorage
 from phase3_raft.refused import InDoubt, Refused
@@ -116,8 +116,10 @@ class Quorum:
         net: Net,
         events: Emitter | None = None,
         chance: Callable[[], float],
+        directory: str = "",
     ) -> None:
-        """Raises RaftError for a folder of another cluster or broker."""
+        """directory: the id of `data_dir`. Raises RaftError for a folder of another cluster or
+        broker."""
         self.image = Image()
         self.me, self.config = me, config
         joins = me not in config.voters
@@ -149,6 +151,17 @@ class Quorum:
             events=events,
             chance=chance,
         )
+        self.node.folder, self.node.folders = directory, self._directories
+
+    def _directories(self) -> dict[BrokerId, str]:
+        """Which data directories brokers have, as the log has it, committed or not."""
+        found = {one.id: one.directory for one in self.image.brokers.values()}
+        for entry in self.node.unapplied():
+            if entry.kind == EntryKind.COMMAND:
+                for record in decode_many(entry.data):
+                    if isinstance(record, BrokerRecord):
+                        found[record.id] = record.directory
+        return found
 
     async def open(self) -> None:
         """Read the disk, listen, take part. Raises NetError, RaftError, DiskError."""

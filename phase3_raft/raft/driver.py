@@ -21,7 +21,7 @@ import asyncio
 import contextlib
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from craft2.disk import DiskError
@@ -60,7 +60,7 @@ class RaftNode:
     Invariant: _waiting holds, in the order of the log, the entries of this server's own term that
         somebody waits for; it is empty unless the server leads. _doubted: by index, the entries it
         proposed and led no more before it knew, with their term, as long as it does not know.
-    is_new: whether it may lack what it had acknowledged in an older folder (`elections`).
+    folder, folders: as the server's; to be set before the start.
     """
 
     def __init__(
@@ -78,6 +78,8 @@ class RaftNode:
         self.failure: Exception | None = None
         self.stopped = asyncio.Event()
         self.lost: Callable[[ServerId], object] = lambda server: None  # told who hung up
+        self.folder = ""
+        self.folders: Callable[[], Mapping[ServerId, str]] = dict
         self.led_by: Callable[[ServerId | None], object] = lambda leader: None  # told who leads now
         self._storage = storage
         self._events = events or Events(f"server-{config.server_id}")
@@ -102,7 +104,6 @@ class RaftNode:
         self._doubted: dict[int, list[tuple[int, asyncio.Future[bool | None]]]] = {}
         self._reading: dict[asyncio.Future[None], None] = {}
         self._was: tuple[Role, int, ServerId | None] = (Role.FOLLOWER, 0, None)
-        self.is_new = True
         self._snapshot: tuple[int, bytes] = (0, b"")  # taken, not yet in place of the log
 
     async def start(self) -> Address:
@@ -119,7 +120,7 @@ class RaftNode:
             random=self._chance,
             now_ms=self._now_ms(),
         )
-        self.is_new = self._server.is_new = self._storage.is_new
+        self._server.folder, self._server.folders = self.folder, self.folders
         address = await self._links.open(self.config.listen)
         self._wake()
         return address
@@ -243,6 +244,11 @@ class RaftNode:
         """The latest that this server knows of."""
         return self._server.term
 
+    def unapplied(self) -> Sequence[Entry]:
+        """What the log has and `machine` has not, whether it is committed or not."""
+        log = self._server.log
+        return log.between(log.applied, log.last_index)
+
     @property
     def emptied(self) -> list[ServerId]:
         """As the server's, while it leads: voters that have lost what they had acknowledged."""
@@ -334,9 +340,6 @@ class RaftNode:
             while (ready := server.ready()) is not None:
                 self._do(ready)
                 server.advance(ready)
-            if self.is_new and not server.is_new:
-                self.is_new = False
-                self._storage.is_new_no_more()
             self._compact()
             self._note_changes()
             self._set_timer()

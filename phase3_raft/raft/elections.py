@@ -11,10 +11,12 @@ A new leader's first entry is a *no-op*. It may not count an entry of an earlier
 because a majority has it (5.4.2, figure 8); once an entry of its own is committed, all before it
 are. Without the no-op that might take until somebody proposes something.
 
-A server with a new folder (`is_new`) may be one that has lost its old one, and with it entries that
-were committed with its help. It votes for nobody who has a log until it has, from a leader whom the
-others have elected, all that is committed: its vote might make somebody lead who lacks what it has
-lost. The paper takes disks to last; KIP-853 gives each folder an id, and another one is no voter.
+A server that has lost its folder has lost its votes as well, and entries that were committed with
+its help: its vote might make somebody lead who lacks them. So a folder may have an id, which goes
+into the log when its server is taken in. Who asks for a vote says which folder the other one had,
+and that one does not vote with another. It votes again for whoever has the new id in the log: who
+has that has all that came before. (The paper takes disks to last; with KIP-853, too, a server with
+another directory is another voter.)
 
 While a leader is heard, requests for votes are not even looked at (the thesis, 4.2.3): so a removed
 server, which gets no heartbeats and does not know why, cannot disturb the others. The same goes for
@@ -54,6 +56,7 @@ class Elections(RaftState):
         if not pre:
             self.term, self.voted_for = self.term + 1, self.id
         self.votes = {self.id: True}
+        folders = self.folders()
         for voter in self.members.voters:
             if voter != self.id:
                 self._outbox.append(
@@ -65,13 +68,14 @@ class Elections(RaftState):
                         last_term=self.log.last_term,
                         pre=pre,
                         forced=forced,
+                        folder=folders.get(voter, ""),
                     )
                 )
         self._count_votes()
 
     def _on_request_vote(self, ask: RequestVote) -> None:
         """Answer. The term is ours by now, except with a pre-vote, whose term is a later one."""
-        granted = self._grants(ask) and not (self.is_new and ask.last_index)
+        granted = self._grants(ask) and ask.folder in ("", self.folder)
         if granted and not ask.pre:
             self.voted_for = ask.sender
             self._set_election_timer()
@@ -121,7 +125,7 @@ class Elections(RaftState):
     def _lead(self) -> None:
         """The term is ours."""
         self._move(Role.LEADER)
-        self.leader, self.is_new = self.id, False
+        self.leader = self.id
         self.votes = {}
         begin = self.log.last_index + 1
         others = (member for member in self.members.everybody if member != self.id)

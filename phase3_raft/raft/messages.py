@@ -130,12 +130,14 @@ class Message(msgspec.Struct, frozen=True, tag=True, array_like=True, kw_only=Tr
 
 class RequestVote(Message, frozen=True, tag=1):
     """Paper, 5.2 and 5.4.1. With `pre`, nobody is bound by the answer (thesis, 9.6), and `term` is
-    the one that the sender would begin. forced: the leader itself has asked for this election."""
+    the one that the sender would begin. forced: the leader itself has asked for this election.
+    folder: the one that the receiver had, as far as the sender's log knows (`elections`)."""
 
     last_index: Index
     last_term: Term
     pre: bool = False
     forced: bool = False
+    folder: str = ""
 
 
 class Vote(Message, frozen=True, tag=2):

@@ -222,8 +222,6 @@ class Replication(Elections):
             hint = log.last_not_above(append.prev_index, append.prev_term)
             self._answer(append, False, append.prev_index, hint, log.term_at(hint) or 0)
         else:
-            if log.term_at(log.committed) == self.term:  # with it, all before it are
-                self.is_new = False
             self._answer(append, True, index)
 
     def _take(self, append: Append) -> int | None:

@@ -17,7 +17,7 @@ Source: the paper, figures 2 and 4; pre-vote and check-quorum: the thesis, 9.6 a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -131,8 +131,8 @@ class RaftState:
     Invariant: leader is None or the one leader of this term.
     Invariant: peers is empty unless this server leads.
 
-    is_new: its folder was made just now, and it has not got all that is committed yet. Perhaps it
-    has lost an older folder: see `elections`.
+    folder: the id of what its disk holds, if it has one. folders: gives those of all servers, as
+    this one's log has them: see `elections`.
     """
 
     def __init__(
@@ -145,7 +145,8 @@ class RaftState:
         now_ms: int,
     ) -> None:
         self.id = server_id
-        self.is_new = False
+        self.folder = ""
+        self.folders: Callable[[], Mapping[ServerId, str]] = dict
         self.log = log
         self.term, self.voted_for = hard_state
         self.config = config

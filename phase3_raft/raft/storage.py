@@ -5,7 +5,6 @@
     DIR/snapshot       the last snapshot, with a checksum; replaced in one rename
     DIR/kept           entries that a cut takes out of the log for a moment, until they are back
     DIR/who            which cluster and which server this is
-    DIR/new            is there until the server has got all that is committed (`elections`)
 
 `write` does what `Ready` asks for, in the order that a crash at any call allows: the hard state
 comes before the entries (an entry of a term that the server does not know to have begun must not
@@ -127,7 +126,6 @@ class RaftStorage:
         path = self._path("who")
         if not self._disk.exists(path):
             self._check_new("who", "hard_state", "snapshot", "log")
-            publish(self._disk, self._path("new"), b"")
             publish(self._disk, path, who)
         found = self._disk.read(path)
         if found != who:
@@ -145,16 +143,6 @@ class RaftStorage:
                 f"{self.directory!r} has no {missing}, but {', '.join(found)}",
                 self._remedy,
             )
-
-    @property
-    def is_new(self) -> bool:
-        """Whether the folder was made, and `is_new_no_more` was not called since."""
-        return self._disk.exists(self._path("new"))
-
-    def is_new_no_more(self) -> None:
-        """The server has got all that is committed."""
-        self._disk.unlink(self._path("new"))
-        self._disk.sync_dir(self.directory)
 
     # Reading.
 

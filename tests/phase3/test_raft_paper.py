@@ -291,26 +291,24 @@ def test_5_4_1_nobody_votes_for_a_log_that_is_behind_its_own(mine, theirs, grant
     assert ask(cluster, 1, 2, term=3, last=theirs).granted is granted
 
 
-def test_a_server_with_a_new_folder_votes_for_no_log_until_it_has_what_is_committed():
+def test_a_server_with_another_folder_votes_only_for_who_knows_of_it():
     """Servers 1 and 3 have committed entry 2; then 3 has lost its disk. 2 must not lead."""
     cluster = Cluster(3, logs={1: entries(1, 1), 2: entries(1)})
-    cluster[3].is_new = True
-    assert not ask(cluster, 3, 2, term=2, last=(1, 1)).granted
-    assert not ask(cluster, 3, 2, term=2, last=(1, 1), pre=True).granted
-    append(cluster, 3, 1, term=3, new=entries(1, 1), commit=0)
-    assert cluster[3].is_new, "it is not known what is committed"
-    assert not ask(cluster, 3, 2, term=4, last=(1, 1), forced=True).granted
-    append(cluster, 3, 1, term=5, prev=(1, 2), new=entries(1, 1, 5)[2:], commit=3)
-    assert not cluster[3].is_new
-    assert ask(cluster, 3, 1, term=6, last=(5, 3), forced=True).granted
+    cluster[3].folder = "new"
+    assert not ask(cluster, 3, 2, term=2, last=(1, 1), folder="old").granted
+    assert not ask(cluster, 3, 2, term=2, last=(1, 1), folder="old", pre=True).granted
+    assert ask(cluster, 3, 1, term=3, last=(1, 2), folder="new").granted
+    assert ask(cluster, 3, 1, term=4, last=(1, 2)).granted, "nobody has heard of it yet"
 
 
-def test_new_servers_elect_one_of_them():
+def test_who_stands_says_which_folders_its_log_knows():
     cluster = Cluster(3)
-    for number in (1, 2, 3):
-        cluster[number].is_new = True
+    cluster[1].folders = lambda: {2: "two", 3: "three"}
+    cluster[2].folder, cluster[3].folder = "two", "another"
+    cluster.down.add(2)
+    assert cluster.elect(1) is not Role.LEADER
+    cluster[3].folder = "three"
     assert cluster.elect(1) is Role.LEADER
-    assert not any(cluster[number].is_new for number in (1, 2, 3))
 
 
 def test_5_3_what_got_lost_is_sent_again_with_the_heartbeat_though_others_have_entries_to_get():

@@ -44,20 +44,6 @@ def test_a_new_server_begins_with_nothing_but_the_founders():
     storage.close()
 
 
-def test_a_folder_is_new_until_it_is_said_that_it_is_no_more():
-    disk = FaultyDisk()
-    storage = opened(disk)
-    log, _ = storage.load()
-    log.append(entries(1))
-    storage.write(NOTHING._replace(entries=log.entries, hard_state=HardState(1, 1)), log)
-    storage.close()
-    again = opened(disk)
-    assert again.is_new, "though it has entries"
-    again.is_new_no_more()
-    again.close()
-    assert not opened(disk.power_loss(keep=0)).is_new
-
-
 def test_what_was_written_is_found_again():
     disk = FaultyDisk()
     storage = opened(disk)

@@ -40,7 +40,7 @@ from craft2.sim.net import Wires
 from craft2.sim.timeline import Timeline
 from phase2_groups.group_state import GroupLimits
 from phase3_raft.broker import Broker, BrokerConfig
-from phase3_raft.metadata.quorum import Quorum, QuorumConfig
+from phase3_raft.metadata.quorum import QuorumConfig
 
 CALM_MS, SEND_MS, READ_MS, END_MS = 7_000, 9_200, 10_000, 12_000
 PRODUCERS, MEMBERS = 3, 2
@@ -247,8 +247,8 @@ class ClusterWorld:
         for number, broker in others.items():
             if not self.machines[host(number)].up or broker is None:
                 return False
-            assert isinstance(broker.metadata, Quorum)
-            if broker.metadata.node.is_new:
+            about = broker.image.brokers.get(number)
+            if about is None or about.directory != broker.directory:
                 return False
         return all(others.keys() & set(one.isr) for one in self.rules.newest.values())
 
