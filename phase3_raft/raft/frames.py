@@ -26,7 +26,7 @@ from crc32c import crc32c
 
 from phase3_raft.raft.messages import AnyMessage, BadMessage, ServerId, decode_message
 
-VERSION = 1
+VERSION = 2
 MAX_HELLO_BYTES = 1_024
 MAX_FRAME_BYTES = 256 * 1024**2  # a snapshot is one frame: see MAX_SNAPSHOT_BYTES
 

@@ -21,9 +21,9 @@ from itertools import pairwise
 from typing import Any
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from craft2.apps.cluster_admin import ClusterStatus, read_status
-from craft2.apps.ingestion.kafka_sink import make_topic
 from craft2.apps.ingestion.kafka_source import KafkaSource
 from craft2.apps.ingestion.sources import read_to_end
 from craft2.clock import Clock, SystemClock
@@ -33,7 +33,7 @@ from craft2.viz.lanes import Lanes, Mark, Span
 from craft2.viz.style import Chart
 
 LIMIT_S = 40.0  # a cell that waits for something ends before its own limit
-_TICK_S, _WATCH_S = 0.005, 0.05
+_TICK_S, _WATCH_S, _MADE_S = 0.005, 0.05, 10.0
 _SETTINGS: dict[str, Any] = {
     "linger.ms": 5,
     "log_level": 0,
@@ -62,11 +62,21 @@ class Outcome:
     twice: int
 
 
+def _make_topic(bootstrap: str, topic: str) -> None:
+    """Who is compared with others must have the same leader. Raises KafkaException."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    known = admin.list_topics(timeout=_MADE_S)
+    if topic not in known.topics:
+        new = NewTopic(topic, 1, replica_assignment=[sorted(known.brokers)])
+        admin.create_topics([new], request_timeout=_MADE_S)[topic].result()
+
+
 class Sender:
     """Numbers to a topic, at a steady rate, in a thread of its own, through librdkafka.
 
     answers: (number, second of its acknowledgement), in seconds of the clock, as `began_s`.
-    settings: more of librdkafka's. topic: "acks-" and the acks, if None, with one partition.
+    settings: more of librdkafka's. topic: "acks-" and the acks, if None; made with one partition,
+    which the first broker leads, if there is none.
     """
 
     def __init__(
@@ -85,7 +95,7 @@ class Sender:
         self._bootstrap, self._per_second = bootstrap, per_second
         self._clock = clock or SystemClock()
         self._ending = threading.Event()
-        make_topic(bootstrap, self.topic, 1)
+        _make_topic(bootstrap, self.topic)
         own = {"bootstrap.servers": bootstrap, "acks": acks, "enable.idempotence": acks == "all"}
         self._producer = Producer(own | _SETTINGS | settings)
         self.began_s = self._clock.monotonic()
