@@ -21,7 +21,15 @@ from phase3_raft.raft.application import (
     Stopped,
 )
 from phase3_raft.raft.driver import RaftNode
-from phase3_raft.raft.frames import FrameReader, Hello, Reply, decode_greeting, frame, greeting
+from phase3_raft.raft.frames import (
+    VERSION,
+    FrameReader,
+    Hello,
+    Reply,
+    decode_greeting,
+    frame,
+    greeting,
+)
 from phase3_raft.raft.links import MAX_QUEUED, Links
 from phase3_raft.raft.list_machine import ListMachine, command
 from phase3_raft.raft.messages import (
@@ -495,7 +503,7 @@ async def say(address, *pieces):
 
 
 def said_by(sender, to=1, cluster="c"):
-    return greeting(Hello(1, cluster, sender, to))
+    return greeting(Hello(VERSION, cluster, sender, to))
 
 
 ENTRY = Entry(90, 1, command("append", "evil"))

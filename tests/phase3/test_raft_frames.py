@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from raft_cluster import entries
 
 from phase3_raft.raft.frames import (
+    VERSION,
     BadFrame,
     FrameReader,
     Hello,
@@ -36,7 +37,7 @@ from phase3_raft.raft.messages import (
     encode_message,
 )
 
-HELLO = Hello(1, "c", 2, 1)
+HELLO = Hello(VERSION, "c", 2, 1)
 ASK = RequestVote(sender=2, to=1, term=7, last_index=40, last_term=6)
 
 
@@ -108,7 +109,7 @@ def test_a_member_of_this_cluster_is_welcome():
         ({"sender": 9}, "nobody knows it here"),
         ({"sender": 1}, "that is nobody's number but mine"),
         ({"to": 3}, "it looks for server 3, and this is server 1"),
-        ({"version": 2}, "it speaks version 2, and this server 1"),
+        ({"version": VERSION - 1}, "it speaks version 1, and this server 2"),
     ],
 )
 def test_strangers_are_refused(change, says):
